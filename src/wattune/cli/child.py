@@ -23,6 +23,7 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import click
 
+from wattune.cli.calling_user import as_root_option, name_program_user, program_user
 from wattune.cli.standard_streams import forgive_output
 from wattune.core.errors import InputError
 
@@ -40,8 +41,13 @@ _OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def program_options(function: F) -> F:
+    """Add the options of every command that runs a program of the user."""
+    return grace_option(as_root_option(function))
+
+
 def grace_option(function: F) -> F:
-    """Add the --grace option that every command with a program has."""
+    """Add the --grace option."""
     return click.option(
         "--grace",
         "grace_s",
@@ -167,24 +173,36 @@ def start_child(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command, or raise an error of one line where it cannot be run."""
+    """Start a command as its user, or raise an error of one line where it cannot be run."""
+    user = program_user()
+    variables = os.environ if environment is None else environment
     try:
         process = subprocess.Popen(
-            list(command), env=None if environment is None else dict(environment), stdout=stdout, stderr=stderr
+            list(command),
+            env=dict(variables) if user is None else user.environment(variables),
+            stdout=stdout,
+            stderr=stderr,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else user.groups,
         )
     except FileNotFoundError:
         raise _no_command(command[0]) from None
     except (OSError, ValueError) as error:  # ValueError: a null character
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot run {command[0]!r}: {reason}", hint="is it an executable file?") from None
+        hint = "is it an executable file?"
+        if user is not None:
+            hint = f"may {user.name} run it? --as-root runs it as root"
+        raise InputError(f"cannot run {command[0]!r}: {reason}", hint=hint) from None
     forgive_output()
     return process
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raise where there is no such command; other failures show when it is run."""
+    """Raise where there is no such command; other failures show when it is run. Under sudo, name its user."""
     if shutil.which(command[0]) is None and not os.path.exists(command[0]):
         raise _no_command(command[0])
+    name_program_user()
 
 
 def _no_command(name: str) -> InputError:

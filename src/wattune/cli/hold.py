@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.child import check_command, grace_option, run_child
+from wattune.cli.child import check_command, program_options, run_child
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import json_option, print_error, print_json, remark
 from wattune.config import load_config
@@ -34,7 +34,7 @@ MOSTLY = 0.05
 @click.option("--name", help="Name of the run in the history; by default the command line.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
 @require_gpu_option
-@grace_option
+@program_options
 @json_option
 @click.argument("setting")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, grace_option, run_child
+from wattune.cli.child import check_command, program_options, run_child
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_writable, json_option, print_error, print_json, stderr_console, write_each
 from wattune.config import Config, load_config
@@ -81,7 +81,7 @@ class MeasuredCommand:
 @click.option("--trace", "trace_file", type=FILE, help="Write the power trace to this CSV.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
 @require_gpu_option
-@grace_option
+@program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(

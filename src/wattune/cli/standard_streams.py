@@ -66,7 +66,7 @@ def prepare_streams() -> None:
 def _text(number: int, before: TextIO | None, *, forgiving: bool) -> TextIO:
     encoding, errors = ("utf-8", "replace") if before is None else (before.encoding, before.errors)
     raw = _Descriptor(number, forgiving=forgiving)
-    return io.TextIOWrapper(raw, encoding, errors, line_buffering=forgiving or raw.isatty())  # type: ignore[arg-type]
+    return io.TextIOWrapper(raw, encoding, errors, line_buffering=forgiving or raw.isatty())  # type: ignore[type-var]
 
 
 def forgive_output() -> None:

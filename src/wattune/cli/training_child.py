@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattune.cli.calling_user import program_user
 from wattune.cli.child import Forwarding, start_child, wait_for
 from wattune.cli.output import remark
 from wattune.control.output_relay import DRAINED_S, OutputRelay, RelayedText
@@ -87,7 +88,9 @@ def run_watched(
             server = stack.enter_context(MetricServer(queue.put, port=watch.port))
             environment |= {"WATTUNE_METRIC_URL": server.url("metric"), "WATTUNE_STEP_URL": server.url("step")}
         file = None if watch.file is None else MetricFile(watch.file)
-        relay, output = stack.enter_context(OutputRelay.copied((2 if quiet else 1, 2)))
+        user = program_user()
+        owner = None if user is None else user.uid
+        relay, output = stack.enter_context(OutputRelay.copied((2 if quiet else 1, 2), owner=owner))
         forwarding = stack.enter_context(Forwarding(grace_s=grace_s))
         out, err = relay.places
         process = start_child(command, environment=environment, stdout=out, stderr=err)

@@ -46,14 +46,17 @@ class OutputRelay:
 
     @classmethod
     @contextmanager
-    def made(cls, places: tuple[int, int], file: Path) -> Iterator[OutputRelay]:
-        """Relay output that would go to these descriptors; at the end of the block it has arrived there."""
-        with cls._begun(places, str(file), files=False) as relay:
+    def made(cls, places: tuple[int, int], file: Path, *, owner: int | None = None) -> Iterator[OutputRelay]:
+        """Relay output that would go to these descriptors; at the end of the block it has arrived there.
+
+        `owner` is the user who runs the program, who may open its output by name; without one it is this user.
+        """
+        with cls._begun(places, str(file), files=False, owner=owner) as relay:
             yield relay
 
     @classmethod
     @contextmanager
-    def copied(cls, places: tuple[int, int]) -> Iterator[tuple[OutputRelay, RelayedText]]:
+    def copied(cls, places: tuple[int, int], *, owner: int | None = None) -> Iterator[tuple[OutputRelay, RelayedText]]:
         """Relay output that would go to these descriptors; yield also its text, which must be read.
 
         The relay goes on, without copies, once the text is closed.
@@ -61,7 +64,9 @@ class OutputRelay:
         reading, writing = os.pipe()
         text = RelayedText(reading)
         try:
-            with cls._begun(places, str(writing), files=True, inherited=(writing,)) as relay:
+            with cls._begun(
+                places, f"{injected.PIPE}{writing}", files=True, owner=owner, inherited=(writing,)
+            ) as relay:
                 os.close(writing)
                 try:
                     yield relay, text
@@ -73,7 +78,7 @@ class OutputRelay:
     @classmethod
     @contextmanager
     def _begun(
-        cls, places: tuple[int, int], copies: str, *, files: bool, inherited: Sequence[int] = ()
+        cls, places: tuple[int, int], copies: str, *, files: bool, owner: int | None, inherited: Sequence[int] = ()
     ) -> Iterator[OutputRelay]:
         routes: dict[_Route, _Route] = {}
         ours: dict[_Route, int] = {}
@@ -82,6 +87,8 @@ class OutputRelay:
             key = _identity(place, files=files)
             if key is not None and key not in ours:
                 source, ours[key] = _pair(place)
+                if owner is not None:
+                    os.fchown(ours[key], owner, -1)
                 routes[key] = source, place, stream
             found.append(place if key is None else ours[key])
         try:

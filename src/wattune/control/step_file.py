@@ -77,10 +77,15 @@ class StepFile:
 
     @classmethod
     @contextmanager
-    def made(cls) -> Iterator[StepFile]:
-        """Make the file until the block ends, or raise an error of one line."""
+    def made(cls, owner: int | None = None) -> Iterator[StepFile]:
+        """Make the file until the block ends, or raise an error of one line.
+
+        `owner` is the user who runs the program; without one it is this user.
+        """
         descriptor, name = _empty_file()
         try:
+            if owner is not None:
+                os.fchown(descriptor, owner, -1)
             with mmap.mmap(descriptor, 0) as memory:
                 yield cls(Path(name), memory)
         finally:

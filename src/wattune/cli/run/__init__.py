@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import grace_option
+from wattune.cli.child import program_options
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, json_option, remark
 from wattune.levels.run.policies import POLICIES
@@ -77,7 +77,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
 @click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
 @require_gpu_option
-@grace_option
+@program_options
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -101,6 +101,7 @@ def command(
     had. The live screen is shown where standard error is a terminal and standard output is not, or with --screen; it
     has the last lines of the program, and a log has all of them.
     """
+    from wattune.cli.calling_user import give_to_program, program_user
     from wattune.cli.child import check_command
     from wattune.cli.gpus import open_gpus
     from wattune.cli.run.program import Program
@@ -126,13 +127,15 @@ def command(
         # A program does not follow the clock of a GPU that is simulated in this process, and --per-gpu has no steps.
         simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
         hooked = not (no_inject or per_gpu or simulated)
-        file = files.enter_context(StepFile.made())
+        user = program_user()
+        file = files.enter_context(StepFile.made(None if user is None else user.uid))
         tuned.open(gpus, per_gpu=per_gpu, hook=StepFollower(file) if hooked else None)
         wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
         log = files.enter_context(ProgramLog.made()) if wants_screen and sys.stderr.isatty() else None
         workload = options.workload if simulated else None
         tuned.open_lines(steps=_sources(command_line, step_pattern, hooked=hooked, per_gpu=per_gpu, workload=workload))
         if log is not None:
+            give_to_program(log.descriptor)
             remark(f"wattune: while the screen is shown, the program writes to {log.path}")
         with ExitStack() as stack, tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log) as shown:
 

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from wattune.cli.calling_user import program_user
 from wattune.cli.child import run_child
 from wattune.cli.output import remark
 from wattune.control.output_relay import OutputRelay
@@ -68,7 +69,9 @@ class Program:
             stack.callback(lines.close)
             found = PatternFollower(lines, PatternSearch(lambda line: remark(f"wattune: {line}")), steps, phases)
             with ExitStack() as relayed:
-                relay = None if copies else relayed.enter_context(OutputRelay.made(self.places, file.path))
+                user = program_user()
+                made = OutputRelay.made(self.places, file.path, owner=None if user is None else user.uid)
+                relay = None if copies else relayed.enter_context(made)
                 exit_code = self._run_read(found, session, relay, often=phases is not None)
             _report(found, session, ended=True)
         where = " that its Python printed (--no-inject searches all output)" if copies else ""

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.child import check_command, grace_option
+from wattune.cli.child import check_command, program_options
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
 from wattune.config import Config, load_config
@@ -40,7 +40,7 @@ from wattune.core.errors import InputError
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
 @click.option("--report", type=FILE, help="Write a report: FILE.html, or its first picture, FILE.svg.")
 @require_gpu_option
-@grace_option
+@program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def command(

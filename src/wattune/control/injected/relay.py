@@ -4,7 +4,7 @@
 
 It reads each source descriptor, writes to its place, and copies what it read: into the rings of the shared file, of
 which only the last text is kept, or into a pipe, which loses nothing and makes the program wait for its reader. COPIES
-is the path of the file, or the number of the pipe.
+is the path of the file, or `pipe:` and the number of the pipe.
 
 It is a process in a session of its own: it goes on until the program has closed its output, also where wattune is
 killed, and keys of the terminal do not reach it. A source that is a pseudo-terminal gets the size of the terminal that
@@ -45,6 +45,7 @@ class Copies:
 
 
 RECORD_HEAD = 16
+PIPE = "pipe:"
 
 
 def write_all(descriptor: int, data: bytes) -> None:
@@ -121,7 +122,7 @@ def relay(routes: list[Route]) -> None:
 def main(copies: str, *routes: str) -> None:
     """Relay as the arguments of the command say."""
     numbers = [tuple(map(int, route.split(":"))) for route in routes]
-    make = _pipe_copies(int(copies)) if copies.isdecimal() else _ring_copies(copies)
+    make = _pipe_copies(int(copies[len(PIPE) :])) if copies.startswith(PIPE) else _ring_copies(copies)
     relay([Route(source, place, make(stream)) for source, place, stream in numbers])
 
 
