@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from statistics import fmean
 from typing import TYPE_CHECKING
 
@@ -57,6 +57,7 @@ def command(
     GPUs get back the settings they had.
     """
     from wattune.cli.measure import document, keep, measure_work, show
+    from wattune.control.actuator import restored_if_slow
     from wattune.core.codec import to_json
     from wattune.core.setting import parse_setting
     from wattune.workloads.catalog import make_workload
@@ -69,7 +70,8 @@ def command(
     @contextmanager
     def holding(gpus: Sequence[Gpu]) -> Iterator[None]:
         until = "the command ends" if command_line else "Ctrl-C"
-        with _held(gpus, wanted):
+        with _held(gpus, wanted), last_reading:
+            held.extend(gpus)
             lines.extend(() if as_json else (_set_line(gpu, wanted, until) for gpu in gpus))
             yield
 
@@ -78,9 +80,13 @@ def command(
             return _until_signal(lines)
         for line in lines:
             remark(line)
-        return run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
+        code = run_child(command_line, stdout_to_stderr=as_json, grace_s=grace_s).exit_code
+        last_reading.enter_context(restored_if_slow(held))
+        return code
 
     lines: list[str] = []
+    held: list[Gpu] = []
+    last_reading = ExitStack()
     outcome = measure_work(work, devices, workload=load, interval_s=INTERVAL_S, holding=holding)
     unheld = [line for trace in outcome.traces if (line := unheld_line(wanted, trace)) is not None]
     try:

@@ -18,7 +18,7 @@ from wattune.control.output_relay import DRAINED_S, OutputRelay, RelayedText
 from wattune.control.reports.file import LineBuffer, MetricFile
 from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
 from wattune.control.reports.pattern import PatternSearch
-from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern
+from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern, StepReport
 
 if TYPE_CHECKING:
     import psutil
@@ -196,6 +196,8 @@ class _Child:
                 self._handle(report)
 
     def _handle(self, report: AnyReport) -> Answer:
+        if self.forwarding.received is not None and isinstance(report, StepReport):
+            return Answer()  # the run ends: its GPUs are restored before anything else is read from them
         answer = self.answer(report)
         if answer.stop and self._end_at_s is None:
             self._end_at_s = time.monotonic() + (answer.within_s or 0.0)
