@@ -51,14 +51,14 @@ class Program:
 
     def run_searched(
         self,
-        session: RunSession,
+        session: Callable[[], RunSession | None],
         steps: StepPattern,
         phases: PhasePattern | None,
         *,
         file: StepFile,
         injects: bool,
     ) -> tuple[int, str | None]:
-        """Run it and report to the session the steps and phases that it prints.
+        """Run it and report to the session, once there is one, the steps and phases that it prints.
 
         Return its exit code, and a note where no step was found. A program whose Python copies what it prints writes
         to its own output; another one through a relay.
@@ -78,7 +78,14 @@ class Program:
         note = f"--step-pattern {steps.regex.pattern!r} matched no line{where}"
         return exit_code, None if found.matched else note
 
-    def _run_read(self, found: PatternFollower, session: RunSession, relay: OutputRelay | None, *, often: bool) -> int:
+    def _run_read(
+        self,
+        found: PatternFollower,
+        session: Callable[[], RunSession | None],
+        relay: OutputRelay | None,
+        *,
+        often: bool,
+    ) -> int:
         def on_start(pid: int) -> None:
             if relay is not None:
                 relay.started()
@@ -101,7 +108,10 @@ class Program:
         return end.exit_code
 
 
-def _report(found: PatternFollower, session: RunSession, *, ended: bool = False) -> None:
+def _report(found: PatternFollower, sought: Callable[[], RunSession | None], *, ended: bool = False) -> None:
+    session = sought()
+    if session is None:
+        return
     for one in found.take(ended=ended):
         if isinstance(one, FoundPhase):
             session.phase(one.name, age_s=one.age_s)
