@@ -43,6 +43,7 @@ class OutputRelay:
     _opened: set[int]
     """Those of them that are of the relay."""
     _process: subprocess.Popen[bytes] | None
+    _drained_s: float = DRAINED_S
 
     @classmethod
     @contextmanager
@@ -71,6 +72,7 @@ class OutputRelay:
                 try:
                     yield relay, text
                 finally:
+                    relay._drained_s = DRAINED_S if text.has_ended else 0.0  # its reader has waited already
                     text.close()
         finally:
             text.close()
@@ -112,7 +114,7 @@ class OutputRelay:
         if self._process is None:
             return
         try:
-            self._process.wait(DRAINED_S)
+            self._process.wait(self._drained_s)
         except subprocess.TimeoutExpired:
             self._process.returncode = 0  # it is left to itself, without a warning
 
@@ -123,13 +125,15 @@ class RelayedText:
 
     descriptor: int
     is_open: bool = True
-    """False once nothing more can come."""
+    has_ended: bool = False
+    """True once the relay has."""
     _partial: bytes = b""
 
     def read(self) -> Iterator[tuple[int, bytes]]:
         """Wait for what is copied next; yield the number of each stream and its bytes."""
         data = os.read(self.descriptor, _CHUNK) if self.is_open else b""
         if not data:
+            self.has_ended = True
             self.close()
         self._partial += data
         while len(self._partial) >= injected.RECORD_HEAD:
