@@ -86,6 +86,12 @@ def program_user() -> CallingUser | None:
     return None if ctx is None or ctx.meta.get(_AS_ROOT) else ctx.meta.get(_USER)
 
 
+def program_uid() -> int | None:
+    """Return the number of that user."""
+    user = program_user()
+    return None if user is None else user.uid
+
+
 def give_to_program(descriptor: int) -> None:
     """Make the program's user the owner of a file that it uses."""
     user = program_user()

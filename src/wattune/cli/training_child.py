@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattune.cli.calling_user import program_user
+from wattune.cli.calling_user import program_uid
 from wattune.cli.child import Forwarding, start_child, wait_for
 from wattune.cli.output import remark
 from wattune.control.output_relay import DRAINED_S, OutputRelay, RelayedText
@@ -75,8 +75,12 @@ def run_watched(
     environment: Mapping[str, str],
     grace_s: float,
     quiet: bool = False,
+    on_wait: Callable[[], None] = lambda: None,
+    wait_s: float = POLL_S,
 ) -> Ending:
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
+
+    `on_wait` is called every `wait_s` at least, and before each report, until a signal asks wattune to end.
 
     Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
     SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error.
@@ -88,9 +92,7 @@ def run_watched(
             server = stack.enter_context(MetricServer(queue.put, port=watch.port))
             environment |= {"WATTUNE_METRIC_URL": server.url("metric"), "WATTUNE_STEP_URL": server.url("step")}
         file = None if watch.file is None else MetricFile(watch.file)
-        user = program_user()
-        owner = None if user is None else user.uid
-        relay, output = stack.enter_context(OutputRelay.copied((2 if quiet else 1, 2), owner=owner))
+        relay, output = stack.enter_context(OutputRelay.copied((2 if quiet else 1, 2), owner=program_uid()))
         forwarding = stack.enter_context(Forwarding(grace_s=grace_s))
         out, err = relay.places
         process = start_child(command, environment=environment, stdout=out, stderr=err)
@@ -104,6 +106,8 @@ def run_watched(
             file=file,
             output=output,
             grace_s=grace_s,
+            on_wait=on_wait,
+            wait_s=wait_s,
         )
         try:
             child.follow(queue)
@@ -124,6 +128,8 @@ class _Child:
     file: MetricFile | None
     output: RelayedText
     grace_s: float
+    on_wait: Callable[[], None]
+    wait_s: float
     asked: bool = False
     _end_at_s: float | None = None
     _family: list[psutil.Process] = field(default_factory=list)
@@ -142,6 +148,7 @@ class _Child:
         def meanwhile() -> None:
             if self.output.is_ready():
                 self._read_output()
+            self._wait_on()
             self._read_file(ended=False)
             queue.answer_all(self._handle)
             self._end_in_time()
@@ -149,7 +156,7 @@ class _Child:
         def wakes() -> tuple[int, ...]:
             return (queue.descriptor, *([self.output.descriptor] if self.output.is_open else []))
 
-        wait_for(self.process, meanwhile=meanwhile, wait_s=POLL_S, wakes=wakes)
+        wait_for(self.process, meanwhile=meanwhile, wait_s=self.wait_s, wakes=wakes)
         self._end_family()
         self._read_rest()
         queue.answer_all(self._handle)
@@ -195,9 +202,14 @@ class _Child:
             for report in self.file.read(ended=ended):
                 self._handle(report)
 
+    def _wait_on(self) -> None:
+        if self.forwarding.received is None:
+            self.on_wait()
+
     def _handle(self, report: AnyReport) -> Answer:
         if self.forwarding.received is not None and isinstance(report, StepReport):
             return Answer()  # the run ends: its GPUs are restored before anything else is read from them
+        self._wait_on()
         answer = self.answer(report)
         if answer.stop and self._end_at_s is None:
             self._end_at_s = time.monotonic() + (answer.within_s or 0.0)

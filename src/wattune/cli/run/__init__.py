@@ -102,7 +102,7 @@ def command(
     had. The live screen is shown where standard error is a terminal and standard output is not, or with --screen; it
     has the last lines of the program, and a log has all of them.
     """
-    from wattune.cli.calling_user import give_to_program, program_user
+    from wattune.cli.calling_user import give_to_program, program_uid
     from wattune.cli.child import check_command
     from wattune.cli.gpus import open_gpus
     from wattune.cli.run.gpu_opening import GpuOpening
@@ -127,10 +127,9 @@ def command(
     phases = None if phase_pattern is None else PhasePattern.parse(phase_pattern)
     if phases is not None and steps is None:
         raise click.UsageError("--phase-pattern needs --step-pattern: phases are parts of a step")
-    user = program_user()
     wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
     with leaving_by_exception(), ExitStack() as files:
-        file = files.enter_context(StepFile.made(None if user is None else user.uid))
+        file = files.enter_context(StepFile.made(program_uid()))
         log = files.enter_context(ProgramLog.made()) if wants_screen and sys.stderr.isatty() else None
         places = _places(log, to_stderr=options.as_json)
 
@@ -175,16 +174,13 @@ def command(
                 )
                 if steps is not None:
                     file.want_all_text()
-                    exit_code, note = program.run_searched(
-                        tuned.session, steps, phases, file=file, injects=not no_inject
-                    )
+                    exit_code, note = program.run_searched(tuned, steps, phases, file=file, injects=not no_inject)
                 else:
                     exit_code, note = program.run(), None
         if log is not None and not log.is_empty:
             remark(f"wattune: the program's output is above, and in {log.path}")
-        session = tuned.session()
-        if note is not None and session is not None:
-            session.loop.progress = session.progress.noted(note)
+        if note is not None:
+            tuned.note(note)
     return tuned.finish(exit_code, unopened=opening.failure)
 
 

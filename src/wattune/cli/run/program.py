@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Protocol
 
-from wattune.cli.calling_user import program_user
+from wattune.cli.calling_user import program_uid
 from wattune.cli.child import run_child
 from wattune.cli.output import remark
 from wattune.control.output_relay import OutputRelay
@@ -18,10 +18,19 @@ from wattune.control.reports.printed import PrintedLines
 if TYPE_CHECKING:
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.control.step_file import StepFile
-    from wattune.levels.run.session import RunSession
 
 STEPS_S, PHASES_S = 0.05, 0.01
 """Between two searches: lines have their own times, but a phase may need its clock soon."""
+
+
+class TakesSteps(Protocol):
+    """Anything that gets the steps and phases of a program."""
+
+    def step(self, count: int, *, age_s: float) -> None:
+        """Count steps, the last of which ended so long ago."""
+
+    def phase(self, name: str, *, age_s: float) -> None:
+        """Note that a phase of a step began so long ago."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,14 +60,14 @@ class Program:
 
     def run_searched(
         self,
-        session: Callable[[], RunSession | None],
+        taker: TakesSteps,
         steps: StepPattern,
         phases: PhasePattern | None,
         *,
         file: StepFile,
         injects: bool,
     ) -> tuple[int, str | None]:
-        """Run it and report to the session, once there is one, the steps and phases that it prints.
+        """Run it and pass on the steps and phases that it prints.
 
         Return its exit code, and a note where no step was found. A program whose Python copies what it prints writes
         to its own output; another one through a relay.
@@ -69,11 +78,10 @@ class Program:
             stack.callback(lines.close)
             found = PatternFollower(lines, PatternSearch(lambda line: remark(f"wattune: {line}")), steps, phases)
             with ExitStack() as relayed:
-                user = program_user()
-                made = OutputRelay.made(self.places, file.path, owner=None if user is None else user.uid)
+                made = OutputRelay.made(self.places, file.path, owner=program_uid())
                 relay = None if copies else relayed.enter_context(made)
-                exit_code = self._run_read(found, session, relay, often=phases is not None)
-            _report(found, session, ended=True)
+                exit_code = self._run_read(found, taker, relay, often=phases is not None)
+            _report(found, taker, ended=True)
         where = " that its Python printed (--no-inject searches all output)" if copies else ""
         note = f"--step-pattern {steps.regex.pattern!r} matched no line{where}"
         return exit_code, None if found.matched else note
@@ -81,7 +89,7 @@ class Program:
     def _run_read(
         self,
         found: PatternFollower,
-        session: Callable[[], RunSession | None],
+        taker: TakesSteps,
         relay: OutputRelay | None,
         *,
         often: bool,
@@ -101,19 +109,16 @@ class Program:
             places=self.places if relay is None else relay.places,
             on_start=on_start,
             on_stop=self.on_stop,
-            on_wait=lambda: _report(found, session),
+            on_wait=lambda: _report(found, taker),
             wait_s=PHASES_S if often else STEPS_S,
             grace_s=self.grace_s,
         )
         return end.exit_code
 
 
-def _report(found: PatternFollower, sought: Callable[[], RunSession | None], *, ended: bool = False) -> None:
-    session = sought()
-    if session is None:
-        return
+def _report(found: PatternFollower, taker: TakesSteps, *, ended: bool = False) -> None:
     for one in found.take(ended=ended):
         if isinstance(one, FoundPhase):
-            session.phase(one.name, age_s=one.age_s)
+            taker.phase(one.name, age_s=one.age_s)
         else:
-            session.step(one.count, age_s=one.age_s)
+            taker.step(one.count, age_s=one.age_s)

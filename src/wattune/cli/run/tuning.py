@@ -150,9 +150,20 @@ class TunedProgram:
                 )
             stack.enter_context(session)
 
-    def session(self) -> RunSession | None:
-        """Return the first session; None until GPUs are open."""
-        return self.sessions[0][1] if self.sessions else None
+    def step(self, count: int, *, age_s: float) -> None:
+        """Count steps of the program once its GPUs are open."""
+        if self.sessions:
+            self.sessions[0][1].step(count, age_s=age_s)
+
+    def phase(self, name: str, *, age_s: float) -> None:
+        """Note that a phase of a step began, once the GPUs are open."""
+        if self.sessions:
+            self.sessions[0][1].phase(name, age_s=age_s)
+
+    def note(self, text: str) -> None:
+        """Note an event after the end of the program."""
+        for _, session in self.sessions[:1]:
+            session.loop.progress = session.progress.noted(text)
 
     @property
     def plays_workloads(self) -> bool:
