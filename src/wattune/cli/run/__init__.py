@@ -151,7 +151,8 @@ def command(
                 steps=_sources(command_line, step_pattern, hooked=hooked, per_gpu=per_gpu, workload=workload)
             )
 
-        opening = GpuOpening(partial(open_gpus, *devices, wall_clock=True), prepare, tuned.begin)
+        say = str if options.quiet else remark  # quietly, the result has it
+        opening = GpuOpening(partial(open_gpus, *devices, wall_clock=True), prepare, tuned.begin, say=say)
         with opening:
             opening.wait(required=load_config().require_gpu)
             if log is not None:

@@ -8,7 +8,6 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
 from typing import TYPE_CHECKING, Self
 
-from wattune.cli.output import remark
 from wattune.core.errors import WattuneError
 
 if TYPE_CHECKING:
@@ -25,7 +24,7 @@ Gpus = tuple["Gpu", ...]
 class GpuOpening:
     """A thread that opens GPUs; what is to run on them begins once they are open and the program has started.
 
-        with GpuOpening(open_gpus, prepare, begin) as opening:
+        with GpuOpening(open_gpus, prepare, begin, say=print) as opening:
             opening.wait(required=False)
             start the program
             opening.started(pid)
@@ -40,9 +39,14 @@ class GpuOpening:
         open_gpus: Callable[[], AbstractContextManager[Gpus]],
         prepare: Callable[[Gpus], None],
         begin: Callable[[int, float, ExitStack], None],
+        *,
+        say: Callable[[str], object],
     ) -> None:
-        """`prepare` gets the open GPUs; `begin` the id of the program, seconds since its start, and a stack."""
-        self._open_gpus, self._prepare, self._begin = open_gpus, prepare, begin
+        """`prepare` gets the open GPUs; `begin` the id of the program, seconds since its start, and a stack.
+
+        `say` takes the line about a failure after the start of the program.
+        """
+        self._open_gpus, self._prepare, self._begin, self._say = open_gpus, prepare, begin, say
         self._stack = ExitStack()
         self._lock = threading.Lock()
         self._opened, self._done = threading.Event(), threading.Event()
@@ -89,23 +93,25 @@ class GpuOpening:
             with self._lock:
                 self.is_ready = not self._ended
                 self._begin_if_due()
-            if self._ended:
-                self._stack.close()
+                if self._ended:  # by now, perhaps, and then the main thread has not waited for the lock
+                    self.is_ready = False
+                    self._stack.close()
         except Exception as error:
             with self._lock:
                 self.failure = error
+                self.is_ready = False
                 self._begin_if_due()
-            self._stack.close()
+                self._stack.close()
         finally:
             self._opened.set()
             self._done.set()
 
     def _begin_if_due(self) -> None:
-        if self._program is None:
+        if self._program is None or self._ended:
             return
         pid, started_s = self._program
         if self.failure is not None:
-            remark(f"wattune: the program runs on and is not tuned: {failure_text(self.failure)}")
+            self._say(f"wattune: the program runs on and is not tuned: {failure_text(self.failure)}")
         elif self.is_ready:
             self._begin(pid, time.monotonic() - started_s, self._stack)
 

@@ -267,7 +267,7 @@ class TunedProgram:
                 why=why,
             )
             print_json(head | rest | _footprint_fields(None))
-        elif error is None or self._options.quiet:  # otherwise it was printed as it happened
+        else:
             remark(f"wattune: nothing was measured or set: {why}")
 
     def _store(self, config: Config, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
