@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import subprocess
 import sys
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -13,6 +14,7 @@ import pytest
 
 from command import Command
 from emulated import MakeNode
+from processes import wait_until
 from wattune.cli.main import run
 from wattune.core.job import Outcome
 from wattune.devices.open import Surroundings, open_gpu
@@ -288,6 +290,39 @@ def test_after_kill_nine_the_run_is_lost_in_time_and_the_next_choice_is_sound(wa
     assert job_store.job_memory("nightly", now=later).runs[0].outcome is Outcome.LOST
     done = json.loads(wattune("job", "run", "nightly", "--json", *QUICK, *GOOD).stdout)
     assert (done["reached"], done["runs"][0]["batch_size"]) == (True, 32)
+
+
+OUTLIVES = """
+import os, sys, time
+print("epoch 1 acc 0.5", flush=True)
+while not os.path.exists("enough"):
+    time.sleep(0.05)
+for epoch in range(2, 5000):
+    print("epoch", epoch, "acc 0.5", flush=True)
+print("and an error", file=sys.stderr, flush=True)
+open("finished", "w")
+"""
+
+
+def test_a_program_outlives_wattune_and_its_output_goes_where_it_went(wattune, tmp_path):
+    with (tmp_path / "out").open("w") as out, (tmp_path / "err").open("w") as err:
+        line = wattune.line("job", "run", "nightly", *NEW, *QUICK, *python(OUTLIVES))
+        process = subprocess.Popen(line, stdout=out, stderr=err, env=wattune.environment, cwd=tmp_path)
+    wait_until(lambda: "epoch 1 " in (tmp_path / "out").read_text(), process)
+    process.kill()
+    process.wait()
+    (tmp_path / "enough").touch()
+    wait_until(lambda: (tmp_path / "finished").exists())
+    wait_until(lambda: (tmp_path / "out").read_text().endswith("epoch 4999 acc 0.5\n"))
+    wait_until(lambda: (tmp_path / "err").read_text().endswith("and an error\n"))
+
+
+def test_no_metric_is_lost_in_much_output(job):
+    lines = "[print('x' * 200) for _ in range(20000)]"
+    program = python(f"{lines}; print('epoch 1 acc 0.5'); {lines}; print('epoch 2 acc 0.8'); {lines}")
+    code, done, errors = job("run", "nightly", *NEW, *QUICK, "--keep-going", *program)
+    assert (code, done["runs"][0]["metrics"]) == (0, [0.5, 0.8])
+    assert errors.count("x" * 200) == 60000
 
 
 # the settings of a GPU, in virtual time

@@ -13,7 +13,8 @@ import pytest
 
 from command import Command, complaint
 from emulated import plain_load
-from processes import wait_until
+from processes import PATIENCE_S, wait_until
+from wattune.cli.run import gpu_opening
 from wattune.core.setting import Setting
 from wattune.devices.run_folder import PREFIX, places
 from wattune.emulator.emulated_gpu import EmulatedGpu
@@ -389,3 +390,49 @@ def test_attaching_to_what_is_not_there(command):
     message, hint = complaint(command("attach", str(os.getpid())))
     assert "GPUs of process" in message
     assert "--device" in hint
+
+
+# a slow driver
+
+LONG_S = 2 * PATIENCE_S
+"""Longer than a test may take: what waits for such a call fails."""
+
+
+def test_a_program_does_not_wait_for_a_slow_driver(tuning):
+    node, command = tuning()
+    node.inject("all", blocking_s=LONG_S)
+    process = command.start("run", "--json", "--", "sh", "-c", "echo ran >&2; exit 7")
+    out, err = process.communicate()
+    assert (process.returncode, err) == (7, "ran\n")
+    document = json.loads(out)
+    assert (document["exit_code"], document["gpus"], document["energy_j"]) == (7, [], None)
+    assert events(document) == "its GPU was not open before it ended"
+    node.inject("all")
+    usual = json.loads(command("run", "--json", "--", "true").stdout)
+    assert document.keys() == usual.keys()
+
+
+def test_a_gpu_that_opens_late_is_tuned_from_then_on(tuning):
+    node, command = tuning()
+    node.inject("nvmlDeviceGetSupportedMemoryClocks", blocking_s=4 * gpu_opening.PATIENCE_S)
+    process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
+    play(node, child_of(process).pid)
+    read_until(process, "from then on")
+    wait_until(lambda: node.setting(0) != FOUND, process)
+    document = end(process, command)
+    assert "the driver is slow: the GPU was open" in events(document)
+    assert document["energy_j"] > 0
+    assert document["step_source"] == "pattern"
+
+
+def test_a_gpu_that_cannot_be_opened_late_leaves_the_program_running(tuning):
+    node, command = tuning()
+    node.inject("nvmlInit", code=18, blocking_s=4 * gpu_opening.PATIENCE_S)
+    process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
+    read_until(
+        process, "the program runs on and is not tuned: cannot use NVML: the NVIDIA library and the loaded driver"
+    )
+    assert "of different versions" in events(end(process, command))
+    (command.folder / "enough").unlink()
+    needed = command("run", "--require-gpu", *STEPS_UNTIL_ENOUGH)
+    assert "of different versions" in complaint(needed)[0]

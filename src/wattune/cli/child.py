@@ -23,6 +23,8 @@ from typing import Any, NoReturn, Self, TypeVar
 
 import click
 
+from wattune.cli.calling_user import as_root_option, name_program_user, program_user
+from wattune.cli.standard_streams import forgive_output
 from wattune.core.errors import InputError
 
 HANDLED_S = 0.5
@@ -39,8 +41,13 @@ _OF_TERMINAL = (signal.SIGINT, signal.SIGQUIT)
 F = TypeVar("F", bound=Callable[..., Any])
 
 
+def program_options(function: F) -> F:
+    """Add the options of every command that runs a program of the user."""
+    return grace_option(as_root_option(function))
+
+
 def grace_option(function: F) -> F:
-    """Add the --grace option that every command with a program has."""
+    """Add the --grace option."""
     return click.option(
         "--grace",
         "grace_s",
@@ -124,8 +131,16 @@ def _lines_read(process: subprocess.Popen[bytes], on_line: Callable[[str], objec
             pipe.close()
 
 
-def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None], wait_s: float = HANDLED_S) -> None:
+def wait_for(
+    process: subprocess.Popen[bytes],
+    *,
+    meanwhile: Callable[[], None],
+    wait_s: float = HANDLED_S,
+    wakes: Callable[[], Sequence[int]] = tuple,
+) -> None:
     """Wait for the end of a process while signals are handled, and call `meanwhile` every `wait_s`.
+
+    `wakes` returns descriptors that can be read once `meanwhile` is to be called before.
 
     `process.wait()` is not interrupted by a signal that arrives just before the system call or in another thread, and
     Python would run its handler only after the end of the process.
@@ -138,11 +153,17 @@ def wait_for(process: subprocess.Popen[bytes], *, meanwhile: Callable[[], None],
             time.sleep(0.02)
         return
     with ended:
-        poll = select.poll()
-        poll.register(ended, select.POLLIN)
-        while not poll.poll(1000 * wait_s):
+        while ended.fileno() not in _readable((ended.fileno(), *wakes()), wait_s):
             meanwhile()
     process.wait()
+
+
+def _readable(descriptors: Sequence[int], wait_s: float) -> frozenset[int]:
+    """Return those of the descriptors that can be read, after waiting so long for one."""
+    poll = select.poll()
+    for descriptor in descriptors:
+        poll.register(descriptor, select.POLLIN)
+    return frozenset(descriptor for descriptor, _ in poll.poll(1000 * wait_s))
 
 
 def start_child(
@@ -152,22 +173,36 @@ def start_child(
     stdout: int | None = None,
     stderr: int | None = None,
 ) -> subprocess.Popen[bytes]:
-    """Start a command, or raise an error of one line where it cannot be run."""
+    """Start a command as its user, or raise an error of one line where it cannot be run."""
+    user = program_user()
+    variables = os.environ if environment is None else environment
     try:
-        return subprocess.Popen(
-            list(command), env=None if environment is None else dict(environment), stdout=stdout, stderr=stderr
+        process = subprocess.Popen(
+            list(command),
+            env=dict(variables) if user is None else user.environment(variables),
+            stdout=stdout,
+            stderr=stderr,
+            user=None if user is None else user.uid,
+            group=None if user is None else user.gid,
+            extra_groups=None if user is None else user.groups,
         )
     except FileNotFoundError:
         raise _no_command(command[0]) from None
     except (OSError, ValueError) as error:  # ValueError: a null character
         reason = getattr(error, "strerror", None) or str(error)
-        raise InputError(f"cannot run {command[0]!r}: {reason}", hint="is it an executable file?") from None
+        hint = "is it an executable file?"
+        if user is not None:
+            hint = f"may {user.name} run it? --as-root runs it as root"
+        raise InputError(f"cannot run {command[0]!r}: {reason}", hint=hint) from None
+    forgive_output()
+    return process
 
 
 def check_command(command: Sequence[str]) -> None:
-    """Raise where there is no such command; other failures show when it is run."""
+    """Raise where there is no such command; other failures show when it is run. Under sudo, name its user."""
     if shutil.which(command[0]) is None and not os.path.exists(command[0]):
         raise _no_command(command[0])
+    name_program_user()
 
 
 def _no_command(name: str) -> InputError:

@@ -8,6 +8,7 @@ from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 
+from wattune.cli.calling_user import program_uid
 from wattune.cli.child import ChildEnd
 from wattune.cli.output import remark
 from wattune.cli.run.program import Program
@@ -90,7 +91,7 @@ def command_name(command: Sequence[str]) -> str:
 
 def _step_file(stack: ExitStack) -> StepFile | None:
     try:
-        return stack.enter_context(StepFile.made())
+        return stack.enter_context(StepFile.made(program_uid()))
     except InputError as error:
         remark(f"warning: no steps are counted: {error.message}")
         return None

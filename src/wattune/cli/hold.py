@@ -5,14 +5,14 @@ from __future__ import annotations
 import shlex
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, grace_option
+from wattune.cli.child import check_command, program_options
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import json_option, print_error, print_json, remark
 from wattune.cli.step_options import step_options
@@ -40,7 +40,7 @@ MOSTLY = 0.05
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history, and compare with no sweep there.")
 @step_options
 @require_gpu_option
-@grace_option
+@program_options
 @json_option
 @click.argument("setting")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
@@ -67,6 +67,7 @@ def command(
     """
     from wattune.cli.counted_program import counted_command
     from wattune.cli.measure import document, keep, measure_work, show
+    from wattune.control.actuator import restored_if_slow
     from wattune.core.codec import to_json
     from wattune.core.setting import parse_setting
     from wattune.workloads.catalog import make_workload
@@ -80,7 +81,7 @@ def command(
     @contextmanager
     def holding(gpus: Sequence[Gpu]) -> Iterator[None]:
         until = "the command ends" if command_line else "Ctrl-C"
-        with _held(gpus, wanted):
+        with _held(gpus, wanted), last_reading:
             lines.extend(() if as_json else (_set_line(gpu, wanted, until) for gpu in gpus))
             yield
 
@@ -89,9 +90,12 @@ def command(
             return _until_signal(lines)
         for line in lines:
             remark(line)
-        return program.run(gpus)
+        run = program.run(gpus)
+        last_reading.enter_context(restored_if_slow(gpus))
+        return run
 
     lines: list[str] = []
+    last_reading = ExitStack()
     outcome = measure_work(work, devices, workload=load, interval_s=INTERVAL_S, holding=holding)
     unheld = [line for trace in outcome.traces if (line := unheld_line(wanted, trace)) is not None]
     against = _compared(None if no_store else config, command_line, outcome)

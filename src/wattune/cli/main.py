@@ -10,6 +10,7 @@ from typing import Any
 import click
 
 from wattune._version import __version__
+from wattune.cli.standard_streams import output_failure, prepare_streams
 from wattune.core.bounds import too_large
 from wattune.core.errors import WattuneError
 
@@ -153,7 +154,19 @@ def wattune() -> None:
 
 def main(arguments: list[str] | None = None) -> None:
     """Run the command line and exit with its code."""
-    sys.exit(run(arguments))
+    prepare_streams()
+    try:
+        code = run(arguments)
+    except OSError:
+        if output_failure() is None:
+            raise
+        code = 1
+    failure = output_failure()
+    if failure is not None:
+        from wattune.cli.output import print_error
+
+        print_error(failure, kind="error" if code == 1 else "warning")
+    sys.exit(code)
 
 
 def _words(arguments: list[str] | None) -> tuple[str, ...]:

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, grace_option
+from wattune.cli.child import check_command, program_options
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import (
     FILE,
@@ -106,7 +106,7 @@ class MeasuredCommand:
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
 @step_options
 @require_gpu_option
-@grace_option
+@program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(

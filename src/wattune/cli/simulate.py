@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal
 
 import click
 
+from wattune.cli.calling_user import CallingUser
 from wattune.cli.child import grace_option, run_child
 from wattune.cli.output import (
     FILE,
@@ -134,6 +135,7 @@ def _simulate(
     with _temporary_folder() as folder, open_scenario(scenario, folder, library=library) as node:
         with _telling_no_room(folder):
             environment = environment_for(node, folder, before=os.environ)
+        _open_to_calling_user(folder, node.path)
         if follow:
             environment = following_environment(environment, node.library)
         elif scenario.workload is not None:
@@ -151,6 +153,14 @@ def _simulate(
             move_unsaved(Path(environment["WATTUNE_STATE"]), fallback_folders(config.state_dir))
         spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))
         return exit_code, spent, {"getters": node.getter_calls(), "setters": node.setter_calls()}
+
+
+def _open_to_calling_user(folder: Path, node: Path) -> None:
+    """Let programs of the user who called sudo use the node: a `wattune run` in it starts its program as that user."""
+    user = CallingUser.of_sudo(os.environ)
+    if user is not None:
+        folder.chmod(0o711)
+        os.chown(node, user.uid, user.gid)
 
 
 @contextmanager

@@ -1,24 +1,24 @@
-"""Run a training program, pass its output on, and collect its reports."""
+"""Run a training program and collect its reports; a relay passes its output on (`control.output_relay`)."""
 
 from __future__ import annotations
 
-import os
-import selectors
 import subprocess
-import sys
 import time
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING
+from typing import TYPE_CHECKING
 
+from wattune.cli.calling_user import program_uid
 from wattune.cli.child import Forwarding, start_child, wait_for
 from wattune.cli.output import remark
+from wattune.control.output_relay import DRAINED_S, OutputRelay, RelayedText
 from wattune.control.reports.file import LineBuffer, MetricFile
 from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
 from wattune.control.reports.pattern import PatternSearch
-from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern
+from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern, StepReport
 
 if TYPE_CHECKING:
     import psutil
@@ -28,7 +28,6 @@ POLL_S = 0.05
 """The time between two reads of the metric file."""
 TAIL = 1 << 14
 """Bytes of the output that are kept to find out why the program died."""
-_CHUNK = 1 << 16
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -61,7 +60,7 @@ class Ending:
     asked: bool
     """True if wattune ended it."""
     tail: str
-    """The end of its standard error, and of its standard output where that was searched."""
+    """The end of its output."""
 
     @property
     def interrupted(self) -> bool:
@@ -76,8 +75,12 @@ def run_watched(
     environment: Mapping[str, str],
     grace_s: float,
     quiet: bool = False,
+    on_wait: Callable[[], None] = lambda: None,
+    wait_s: float = POLL_S,
 ) -> Ending:
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
+
+    `on_wait` is called every `wait_s` at least, and before each report, until a signal asks wattune to end.
 
     Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
     SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error.
@@ -89,19 +92,22 @@ def run_watched(
             server = stack.enter_context(MetricServer(queue.put, port=watch.port))
             environment |= {"WATTUNE_METRIC_URL": server.url("metric"), "WATTUNE_STEP_URL": server.url("step")}
         file = None if watch.file is None else MetricFile(watch.file)
+        relay, output = stack.enter_context(OutputRelay.copied((2 if quiet else 1, 2), owner=program_uid()))
         forwarding = stack.enter_context(Forwarding(grace_s=grace_s))
-        process = start_child(
-            command, environment=environment, stdout=_stdout(watch, quiet=quiet), stderr=subprocess.PIPE
-        )
+        out, err = relay.places
+        process = start_child(command, environment=environment, stdout=out, stderr=err)
         forwarding.to(process)
+        relay.started()
         child = _Child(
             process=process,
             forwarding=forwarding,
             watch=watch,
             answer=answer,
             file=file,
-            places=(2 if quiet else 1, 2),
+            output=output,
             grace_s=grace_s,
+            on_wait=on_wait,
+            wait_s=wait_s,
         )
         try:
             child.follow(queue)
@@ -109,13 +115,6 @@ def run_watched(
             child.leave_none_behind()
         end = forwarding.end()
         return Ending(end.exit_code, end.signal, child.asked, child.tail)
-
-
-def _stdout(watch: ReportWatch, *, quiet: bool) -> int | None:
-    """Return its standard output: a terminal stays a terminal where nothing is searched."""
-    if watch.reads_output:
-        return subprocess.PIPE
-    return sys.stderr.fileno() if quiet else None
 
 
 @dataclass(kw_only=True, eq=False)
@@ -127,77 +126,70 @@ class _Child:
     watch: ReportWatch
     answer: Answerer
     file: MetricFile | None
-    places: tuple[int, int]
+    output: RelayedText
     grace_s: float
+    on_wait: Callable[[], None]
+    wait_s: float
     asked: bool = False
     _end_at_s: float | None = None
     _family: list[psutil.Process] = field(default_factory=list)
     _patterns: PatternSearch = field(default_factory=lambda: PatternSearch(lambda line: remark(f"wattune: {line}")))
     _tail: bytes = b""
-    _selector: selectors.BaseSelector = field(default_factory=selectors.DefaultSelector)
-    _streams: list[_Stream] = field(default_factory=list)
-
-    def __post_init__(self) -> None:
-        for pipe, place in zip((self.process.stdout, self.process.stderr), self.places, strict=True):
-            if pipe is not None:
-                self._streams.append(_Stream(pipe, place))
-                self._selector.register(pipe, selectors.EVENT_READ, self._streams[-1])
+    _lines: dict[int, LineBuffer] = field(default_factory=lambda: defaultdict(LineBuffer))
+    """By the number of the stream."""
 
     @property
     def tail(self) -> str:
         return self._tail.decode("utf-8", "replace")
 
     def follow(self, queue: ReportQueue) -> None:
-        """Pass on output and answer reports until the program has ended."""
-        sys.stdout.flush()
-        sys.stderr.flush()
-        with self._selector:
-            self._selector.register(queue.descriptor, selectors.EVENT_READ, None)
-            while self.process.poll() is None:
-                for key, _ in self._selector.select(POLL_S):
-                    if key.data is not None:
-                        self._pass_on(key.data)
-                self._read_file(ended=False)
-                queue.answer_all(self._handle)
-                self._end_in_time()
-            self._drain()
+        """Search the output and answer reports until the program has ended."""
+
+        def meanwhile() -> None:
+            if self.output.is_ready():
+                self._read_output()
+            self._wait_on()
+            self._read_file(ended=False)
+            queue.answer_all(self._handle)
+            self._end_in_time()
+
+        def wakes() -> tuple[int, ...]:
+            return (queue.descriptor, *([self.output.descriptor] if self.output.is_open else []))
+
+        wait_for(self.process, meanwhile=meanwhile, wait_s=self.wait_s, wakes=wakes)
+        self._end_family()
+        self._read_rest()
         queue.answer_all(self._handle)
 
     def leave_none_behind(self) -> None:
-        """End all its processes, where it was asked to end or wattune fails."""
-        for stream in self._streams:
-            stream.pipe.close()
+        """End all its processes, where wattune fails; what they still print is passed on without a search."""
+        self.output.close()
         if self.process.poll() is None:
             self._begin_end()
             wait_for(self.process, meanwhile=self.forwarding.kill_overdue)
-        if self._family:
-            _end_all(self._family, self.grace_s)
+            self._end_family()
 
-    def _drain(self) -> None:
-        """Read what is left in its pipes without waiting, since its own children may hold them open."""
-        for stream in self._streams:
-            if not stream.pipe.closed:
-                os.set_blocking(stream.pipe.fileno(), False)
-            while not stream.pipe.closed and self._pass_on(stream):
-                pass
-            for line in stream.lines.rest():
+    def _end_family(self) -> None:
+        """End the processes that it had when it was asked to end."""
+        family, self._family = self._family, []
+        if family:
+            _end_all(family, self.grace_s)
+
+    def _read_output(self) -> None:
+        for stream, data in self.output.read():
+            self._tail = (self._tail + data)[-TAIL:]
+            for line in self._lines[stream].feed(data):
+                self._search(line)
+
+    def _read_rest(self) -> None:
+        """Read what is left of its output; its own children may hold that open, and are not waited for."""
+        end_s = time.monotonic() + DRAINED_S
+        while self.output.is_ready(max(end_s - time.monotonic(), 0.0)):
+            self._read_output()
+        for lines in self._lines.values():
+            for line in lines.rest():
                 self._search(line)
         self._read_file(ended=True)
-
-    def _pass_on(self, stream: _Stream) -> bool:
-        """Pass on output, then search it; return whether there was any."""
-        try:
-            data = os.read(stream.pipe.fileno(), _CHUNK)
-        except BlockingIOError:
-            return False
-        if not data or not _write_all(stream.place, data):
-            self._selector.unregister(stream.pipe)
-            stream.pipe.close()  # if our own output was closed, the program notices at its next write
-            return False
-        self._tail = (self._tail + data)[-TAIL:]
-        for line in stream.lines.feed(data):
-            self._search(line)
-        return True
 
     def _search(self, line: str) -> None:
         for pattern in self.watch.patterns:
@@ -210,7 +202,14 @@ class _Child:
             for report in self.file.read(ended=ended):
                 self._handle(report)
 
+    def _wait_on(self) -> None:
+        if self.forwarding.received is None:
+            self.on_wait()
+
     def _handle(self, report: AnyReport) -> Answer:
+        if self.forwarding.received is not None and isinstance(report, StepReport):
+            return Answer()  # the run ends: its GPUs are restored before anything else is read from them
+        self._wait_on()
         answer = self.answer(report)
         if answer.stop and self._end_at_s is None:
             self._end_at_s = time.monotonic() + (answer.within_s or 0.0)
@@ -232,25 +231,6 @@ class _Child:
         except psutil.Error:
             self._family = []
         self.forwarding.ask_to_end()
-
-
-@dataclass(frozen=True, slots=True)
-class _Stream:
-    """One of the program's pipes, where its output goes, and its lines."""
-
-    pipe: IO[bytes]
-    place: int
-    lines: LineBuffer = field(default_factory=LineBuffer)
-
-
-def _write_all(descriptor: int, data: bytes) -> bool:
-    """Write everything; return False where the reader has closed."""
-    try:
-        while data:
-            data = data[os.write(descriptor, data) :]
-    except OSError:
-        return False
-    return True
 
 
 def _end_all(family: Sequence[psutil.Process], grace_s: float) -> None:

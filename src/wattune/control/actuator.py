@@ -9,13 +9,15 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Self
 
 from wattune.core.setting import Setting
 from wattune.devices.fork import disarm_in_children
 from wattune.devices.gpu import Gpu, time_of
 from wattune.devices.guarded import held_signals
+from wattune.devices.in_turn import in_turn
 
 MAX_PENDING = 8
 """Settings that may wait for the driver. Older ones are dropped: the work they were meant for has passed."""
@@ -26,6 +28,9 @@ POLL_S = 0.001
 END_S = 5.0
 """Longest wait for a thread that restores GPUs at the end of a program. A driver that takes longer must not keep the
 program from ending; the journal has what is left to undo."""
+
+OVERDUE_S = 0.25
+"""After the end of a program, GPUs whose last reading takes longer are restored meanwhile."""
 
 Reached = Callable[[], bool]
 
@@ -55,9 +60,13 @@ class Actuator:
         self.restore()
 
     def close(self) -> None:
-        """Restore the GPUs after a setting that is on its way, and set nothing any more; callable from any thread."""
+        """Restore the GPUs, and set nothing any more; callable from any thread.
+
+        A setting that is on its way ends after the present call of the driver; what it still sets is undone too.
+        """
+        self._closed = True
+        self._restore()
         with self._setting:
-            self._closed = True
             self._restore()
 
     def put(self, setting: Setting, *, reached: Reached | None = None) -> None:
@@ -80,8 +89,9 @@ class Actuator:
     def _apply(self, setting: Setting) -> None:
         try:
             with self._setting:
-                for gpu in () if self._closed else self.gpus:
-                    gpu.apply(setting)
+                for gpu in self.gpus:
+                    if not self._closed:
+                        gpu.apply(setting)
         except Exception as error:  # whatever the driver raises, training must not see it
             self._failed(error)
 
@@ -95,14 +105,13 @@ class Actuator:
             self._restore()
 
     def _restore(self) -> None:
-        stuck = []
-        for gpu in self.gpus:
-            try:
-                gpu.restore()
-            except Exception as error:  # its journal entry stays, and the next call tries again
-                stuck.append((gpu, error))
-                self._failure = self._failure or error
-        self.stuck = tuple(stuck)
+        outcomes = in_turn([gpu.restore for gpu in self.gpus])
+        # The journal entry of a GPU that could not be restored stays, and the next call tries again.
+        self.stuck = tuple(
+            (gpu, error) for gpu, error in zip(self.gpus, outcomes, strict=True) if isinstance(error, Exception)
+        )
+        if self.stuck:
+            self._failure = self._failure or self.stuck[0][1]
 
 
 class ActuatorThread(Actuator):
@@ -186,6 +195,18 @@ class ActuatorThread(Actuator):
         with self._changed:
             self._pending.clear()
         super()._failed(error)
+
+
+@contextmanager
+def restored_if_slow(gpus: Sequence[Gpu]) -> Iterator[None]:
+    """Restore the GPUs beside the block where it takes long, as with a slow driver: schedulers wait for 30 s."""
+    overdue = threading.Timer(OVERDUE_S, lambda: in_turn([gpu.restore for gpu in gpus]))
+    overdue.daemon = True
+    overdue.start()
+    try:
+        yield
+    finally:
+        overdue.cancel()
 
 
 def passes_by_itself(gpu: Gpu) -> bool:

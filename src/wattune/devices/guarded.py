@@ -96,6 +96,8 @@ class Undoable(Protocol):
     """
 
     count: Callable[[], Count]
+    interrupted: bool
+    """True where a setting that is being applied must end after its present call: the GPU is to be restored."""
 
     @property
     def spec(self) -> GpuSpec: ...
@@ -131,6 +133,7 @@ class GuardedGpu:
         self.count = gpu.count
         self.gpu_time_s = time_of(gpu)
         self.refresh: Refresh | None = None
+        self._lock = threading.RLock()
         disarm_in_children(self)
 
     @property
@@ -149,7 +152,7 @@ class GuardedGpu:
         if os.getpid() != self._owner:
             refuse_in_child(self.spec.label, self._owner)
         self.spec.check(setting)
-        with held_signals():
+        with held_signals(), self._lock:
             wanted = self._gpu.wanted(setting)
             if self._claim is None and not wanted:
                 return
@@ -159,8 +162,13 @@ class GuardedGpu:
             self._ours = {knob: (value,) for knob, value in wanted.items()}
 
     def restore(self) -> None:
-        """Restore the GPU and release its claim. If that fails, the claim stays, so that it can be tried again."""
-        with held_signals():
+        """Restore the GPU and release its claim. If that fails, the claim stays, so that it can be tried again.
+
+        A setting that another thread is applying ends after its present call.
+        """
+        self._gpu.interrupted = True
+        with held_signals(), self._lock:
+            self._gpu.interrupted = False
             if self._claim is None:
                 return
             try:
@@ -185,11 +193,12 @@ class GuardedGpu:
             if not known:
                 raise
         finally:
-            with held_signals():
+            with held_signals(), self._lock:
                 self._drop()
 
     def disarm(self) -> None:
         """In a forked child: leave the GPU, its lock and its entry to the parent."""
+        self._lock = threading.RLock()  # a thread of the parent may have held the other one
         claim, self._claim, self._ours, self._written = self._claim, None, {}, {}
         atexit.unregister(self.close)
         if claim is not None:

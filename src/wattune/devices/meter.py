@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from math import hypot, inf
 from typing import Generic, ParamSpec, Self, TypeVar
@@ -20,12 +20,16 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Restart, Trace
 from wattune.core.refresh import UNKNOWN_PERIOD_S, Edge, Refresh, spent_j, spent_until_j
 from wattune.devices.gpu import Gpu, restarts_within, time_of
+from wattune.devices.in_turn import in_turn
 
 POLL_S = 0.0002
 """Time between two polls of the counter. A poll costs microseconds; the scheduler allows no finer grid."""
 
 PATIENCE = 3.0
 """Refreshes to wait for an edge before the counter is considered to stand still."""
+
+SLOW_S = 0.25
+"""Where a count takes this long, the end of a program must not wait for more of them than there are GPUs."""
 
 Wait = Callable[[float], None]
 
@@ -95,6 +99,7 @@ class Span:
     _after: list[Count] | None = None
     _spent: list[tuple[float, float, float]] | None = None
     _wait: Wait = staticmethod(time.sleep)
+    _is_slow = False
 
     def __init__(self, gpus: tuple[Gpu, ...], name: str | None) -> None:
         self.gpus = gpus
@@ -105,7 +110,11 @@ class Span:
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self._after = [gpu.count() for gpu in self.gpus]
+        begun_s = time.monotonic()
+        first, *others = self.gpus
+        after = [first.count()]
+        self._is_slow = time.monotonic() - begun_s > SLOW_S
+        self._after = after + (_together(others) if self._is_slow else [gpu.count() for gpu in others])
 
     def span(self, name: str) -> Span:
         """Return a span inside this one, on the same GPUs."""
@@ -145,7 +154,7 @@ class Span:
         results = []
         for gpu, before, after in zip(self.gpus, self._before, self._after, strict=True):
             refresh = gpu.refresh
-            if refresh is ALWAYS_FRESH or refresh is None or not _is_doubtful(refresh, before, after):
+            if self._is_slow or refresh is ALWAYS_FRESH or refresh is None or not _is_doubtful(refresh, before, after):
                 spent = spent_j(before, after, refresh)
             else:
                 spent = _spent_until_edge_j(gpu, before, after, self._wait)
@@ -219,6 +228,15 @@ class MeasuredFunction(Generic[P, R]):
         self.total = self.last if self.total is None else self.total + self.last
         self.calls += 1
         return result
+
+
+def _together(gpus: Sequence[Gpu]) -> list[Count]:
+    """Count on GPUs of a slow driver at the same time."""
+    counts = in_turn([gpu.count for gpu in gpus])
+    for count in counts:
+        if isinstance(count, Exception):
+            raise count
+    return [count for count in counts if isinstance(count, Count)]
 
 
 def _learn(gpu: Gpu, wait: Wait) -> None:

@@ -11,7 +11,8 @@ from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, RowMapping, Subquery, and_, case, func, insert, select, update
 
-from wattune.core.codec import JsonReader, is_finite, to_json
+from wattune.core.bounds import is_finite
+from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile

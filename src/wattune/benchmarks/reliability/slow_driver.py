@@ -99,7 +99,8 @@ def slow_driver_section(*, seconds: float = 12.0, on_case: Callable[[str], None]
     """Return the section of the bench."""
     rows = slow_driver_rows(seconds=seconds, on_case=on_case)
     note = (
-        "slow driver: command_s also has the start of wattune and the calls that open a GPU, before the program starts"
+        "slow driver: command_s also has the start of wattune and the calls that open a GPU; the program of `run` "
+        "does not wait for these"
     )
     return part(rows, slow_driver_goals(rows), (note,))
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from wattune.cli.job.program import JobProgram
 from wattune.cli.training_child import Ending, run_watched
+from wattune.control.actuator import restored_if_slow
 from wattune.control.reports.http import Answer
 from wattune.control.reports.report import AnyReport, NoMemory, Report, StepCount, StepReport, Unreadable
 from wattune.core.errors import InputError
@@ -160,7 +161,8 @@ def _attempt(
             command_line, watch, listener.take, environment=environment, quiet=quiet, grace_s=patience.grace_s
         )
         why = "" if live.verdict is None else live.verdict.why
-        run = live.end(listener.outcome(ending))
+        with restored_if_slow(program.gpus):
+            run = live.end(listener.outcome(ending))
     except BaseException as error:
         with suppress(InputError):  # it may not have started
             live.end(error=error)

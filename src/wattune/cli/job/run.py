@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import grace_option
+from wattune.cli.child import program_options
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import json_option, print_error, print_json, stderr_console
 from wattune.core.codec import to_json
@@ -98,7 +98,7 @@ searcher_option = click.option(
 )
 @click.option("--keep-going", is_flag=True, help="Do not end the program when the target is reached.")
 @require_gpu_option
-@grace_option
+@program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def run(

@@ -14,6 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from wattune.cli.calling_user import name_root_program
 from wattune.cli.child import run_child
 from wattune.cli.kernels.searching import bars, measured_kernels
 from wattune.cli.output import stderr_console
@@ -58,6 +59,7 @@ class RankRun:
 def run_ranks(command_line: Sequence[str], request: MeasureRequest, model: PartitionedModel, *, quiet: bool) -> RankRun:
     """Run a program whose ranks measure what is requested, into its file; raise where it measured nothing."""
     file, started_at = Path(request.trials), datetime.now(UTC)
+    name_root_program("its ranks set the clocks")
     known = _known(file, model)
     screen = stderr_console()
     # Lines of the program would be overwritten by the bars, unless they are printed above them.

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.child import Forwarding, check_command, grace_option, leave_by, start_child, wait_for
+from wattune.cli.child import Forwarding, check_command, leave_by, program_options, start_child, wait_for
 from wattune.cli.output import console, json_option, print_error, print_json, print_line, remark
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
@@ -44,7 +44,7 @@ _RUN_A_PROGRAM = "run a program meanwhile: wattune layers switch-latency -- COMM
 )
 @click.option("--workload", help="The workload of a simulated GPU.  [default: short equal kernels]")
 @click.option("--no-store", is_flag=True, help="Do not store the result in the history.")
-@grace_option
+@program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def switch_latency(

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from wattune.cli.calling_user import name_root_program
 from wattune.cli.child import check_command, grace_option, run_child
 from wattune.cli.output import (
     FILE,
@@ -57,6 +58,7 @@ def profile(out: Path, clocks: int, stop: bool, grace_s: float, as_json: bool, c
 
     check_writable(out)
     check_command(command_line)
+    name_root_program("its ranks set the clocks")
     with tempfile.TemporaryDirectory(prefix="wattune-profile-") as folder:
         write_request(Path(folder), ProfileRequest(str(out.absolute()), clocks))
         collector = _Collector(Path(folder), out, stop)

@@ -7,13 +7,13 @@ import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, fields
-from functools import wraps
+from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import grace_option
+from wattune.cli.child import program_options
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, json_option, remark
 from wattune.cli.step_options import step_options
@@ -21,6 +21,7 @@ from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
     from wattune.cli.run.program_log import ProgramLog
+    from wattune.devices.gpu import Gpu
 
 _OPTIONS = (
     click.option("--max-slowdown", metavar="SHARE", help="How much longer the program may take.  [default: 5%]"),
@@ -77,7 +78,7 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @step_options
 @click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
 @require_gpu_option
-@grace_option
+@program_options
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -101,18 +102,22 @@ def command(
     had. The live screen is shown where standard error is a terminal and standard output is not, or with --screen; it
     has the last lines of the program, and a log has all of them.
     """
+    from wattune.cli.calling_user import give_to_program, program_uid
     from wattune.cli.child import check_command
     from wattune.cli.gpus import open_gpus
+    from wattune.cli.run.gpu_opening import GpuOpening
     from wattune.cli.run.program import Program
     from wattune.cli.run.program_log import ProgramLog
     from wattune.cli.run.screen import RUN_KEYS, RunScreen
     from wattune.cli.run.tuning import TunedProgram
+    from wattune.config import load_config
     from wattune.control.progress_estimator import PATTERN
     from wattune.control.reports.output import OutputFollower
     from wattune.control.reports.printed import PrintedLines
     from wattune.control.reports.report import PhasePattern, StepPattern
     from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed, is_unfollowed
     from wattune.devices.gpu import PlaysWorkloads
+    from wattune.devices.guarded import leaving_by_exception
 
     check_command(command_line)
     tuned = TunedProgram(options, command_line)
@@ -122,58 +127,63 @@ def command(
     phases = None if phase_pattern is None else PhasePattern.parse(phase_pattern)
     if phases is not None and steps is None:
         raise click.UsageError("--phase-pattern needs --step-pattern: phases are parts of a step")
-    with open_gpus(*devices, wall_clock=True) as gpus, ExitStack() as files:
-        # A program does not follow the clock of a GPU that is simulated in this process, and --per-gpu has no steps.
-        simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
-        hooked = not (no_inject or per_gpu or simulated)
-        file = files.enter_context(StepFile.made())
-        tuned.open(gpus, per_gpu=per_gpu, hook=StepFollower(file) if hooked else None)
-        wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
+    wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
+    with leaving_by_exception(), ExitStack() as files:
+        file = files.enter_context(StepFile.made(program_uid()))
         log = files.enter_context(ProgramLog.made()) if wants_screen and sys.stderr.isatty() else None
-        workload = options.workload if simulated else None
-        tuned.open_lines(steps=_sources(command_line, step_pattern, hooked=hooked, per_gpu=per_gpu, workload=workload))
-        if log is not None:
-            remark(f"wattune: while the screen is shown, the program writes to {log.path}")
-        with ExitStack() as stack, tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log) as shown:
+        places = _places(log, to_stderr=options.as_json)
 
-            def begin(pid: int) -> None:
-                for program, session in tuned.sessions:
-                    program.pid = pid
-                    stack.enter_context(session)
-
-            session = tuned.sessions[0][1]
+        def prepare(gpus: tuple[Gpu, ...]) -> None:
+            # A program does not follow a GPU that is simulated in this process, and --per-gpu has no steps.
+            plays = any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
+            hooked = not (no_inject or per_gpu or plays)
+            tuned.open(gpus, per_gpu=per_gpu, hook=StepFollower(file) if hooked else None)
+            watch = tuned.sessions[0][1].watch
             if gpus[0].spec.simulated and is_unfollowed(os.environ):
-                session.watch.refused = UNFOLLOWED
-            session.watch.follows_gpu = gpus[0].spec.simulated and is_followed(os.environ)
-            session.watch.only_optimizers = hooked and session.watch.follows_gpu
-            places = _places(log, to_stderr=options.as_json)
-            environment = dict(os.environ)
-            if hooked or (steps is not None and not no_inject):
-                environment = file.environment(environment)
-            if log is not None:
-                # Python buffers what goes into a file; lines that come late would be useless.
-                environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
-            program = Program(
-                command=command_line,
-                environment=environment,
-                places=places,
-                grace_s=grace_s,
-                on_start=begin,
-                on_stop=shown.suspend if isinstance(shown, RunScreen) else None,
-            )
+                watch.refused = UNFOLLOWED
+            watch.follows_gpu = gpus[0].spec.simulated and is_followed(os.environ)
+            watch.only_optimizers = hooked and watch.follows_gpu
             if steps is not None:
-                session.watch.reported_by = PATTERN
-                file.want_all_text()
-                end, note = program.run_searched(session, steps, phases, file=file, injects=not no_inject)
-            else:
-                if not per_gpu and not simulated:
-                    session.watch.output = OutputFollower(PrintedLines.beside(places, file))
-                end, note = program.run(), None
+                watch.reported_by = PATTERN
+            elif not per_gpu and not plays:
+                watch.output = OutputFollower(PrintedLines.beside(places, file))
+            workload = options.workload if plays else None
+            tuned.open_lines(
+                steps=_sources(command_line, step_pattern, hooked=hooked, per_gpu=per_gpu, workload=workload)
+            )
+
+        say = str if options.quiet else remark  # quietly, the result has it
+        opening = GpuOpening(partial(open_gpus, *devices, wall_clock=True), prepare, tuned.begin, say=say)
+        with opening:
+            opening.wait(required=load_config().require_gpu)
+            if log is not None:
+                give_to_program(log.descriptor)
+                remark(f"wattune: while the screen is shown, the program writes to {log.path}")
+            with tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log) as shown:
+                environment = dict(os.environ)
+                if not no_inject and (steps is not None or not (per_gpu or tuned.plays_workloads)):
+                    environment = file.environment(environment)
+                if log is not None:
+                    # Python buffers what goes into a file; lines that come late would be useless.
+                    environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
+                program = Program(
+                    command=command_line,
+                    environment=environment,
+                    places=places,
+                    grace_s=grace_s,
+                    on_start=opening.started,
+                    on_stop=shown.suspend if isinstance(shown, RunScreen) else None,
+                )
+                if steps is not None:
+                    file.want_all_text()
+                    end, note = program.run_searched(tuned, steps, phases, file=file, injects=not no_inject)
+                else:
+                    end, note = program.run(), None
         if log is not None and not log.is_empty:
             remark(f"wattune: the program's output is above, and in {log.path}")
         if note is not None:
-            session.loop.progress = session.progress.noted(note)
-    return tuned.finish(end.exit_code)
+            tuned.note(note)
+    return tuned.finish(end.exit_code, unopened=opening.failure)
 
 
 def _sources(

@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from wattune.cli.calling_user import program_uid
 from wattune.cli.child import HANDLED_S, ChildEnd, run_child
 from wattune.cli.output import remark
 from wattune.control.output_relay import OutputRelay
@@ -80,7 +81,8 @@ class Program:
             stack.callback(lines.close)
             found = PatternFollower(lines, PatternSearch(lambda line: remark(f"wattune: {line}")), steps, phases)
             with ExitStack() as relayed:
-                relay = None if copies else relayed.enter_context(OutputRelay.made(places, file))
+                made = OutputRelay.made(places, file, owner=program_uid())
+                relay = None if copies else relayed.enter_context(made)
                 end = self._run_read(found, taker, relay, often=phases is not None)
             _report(found, taker, ended=True)
         where = " that its Python printed (--no-inject searches all output)" if copies else ""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import termios
 import threading
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Self
@@ -107,6 +108,8 @@ class RunScreen(EventLines):
             self._is_suspended = True
             self._keyboard.release()
             os.write(terminal_descriptor(), LEAVE)
+        except (OSError, termios.error):
+            pass  # the terminal has gone
         finally:
             if got:
                 self._drawing.release()
@@ -150,6 +153,10 @@ class RunScreen(EventLines):
                     self._log.follow()
                 lines = None if self._log is None else self._log.last_lines
                 reports = self._reports()
+                if not reports:  # the GPUs are being opened
+                    if self._ended.wait(KEYS_S):
+                        return True
+                    continue
                 self._events = [len(report.progress.events) for report in reports]
                 with self._drawing:
                     if self._is_suspended and keys.is_in_foreground:
@@ -168,7 +175,7 @@ class RunScreen(EventLines):
         while True:
             ended = self._ended.wait(0 if before is None else REFRESH_S)
             now = self._reports()
-            self._print(job_news(before, now), now)
+            self._print(job_news(before or None, now), now)
             before = now
             if ended:
                 return

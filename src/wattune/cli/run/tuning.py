@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Sequence
-from contextlib import AbstractContextManager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, fields
 from datetime import UTC, datetime
 from functools import partial
@@ -25,6 +25,7 @@ from wattune.cli.output import (
     trust_lines,
     write_each,
 )
+from wattune.cli.run.gpu_opening import failure_text
 from wattune.cli.run.screen import EventLines, RunScreen
 from wattune.config import load_config
 from wattune.control.process_monitor import CONTAINER_NOTE, ProcessWatch, numbering_of, users_of
@@ -59,6 +60,8 @@ if TYPE_CHECKING:
 
 
 DEFAULT_SLOWDOWN = "5%"
+LATE_S = 0.5
+"""A GPU that is open so much after the start of the program is measured from then on only."""
 MOST_ROWS = 12
 """Rows of the closing table."""
 
@@ -128,13 +131,46 @@ class TunedProgram:
     ) -> None:
         """Make the sessions on these GPUs, and play the workload on simulated ones."""
         objective = wanted_objective(self._options.max_slowdown, self._options.objective, gpus)
+        sessions = []
         for group in [(gpu,) for gpu in gpus] if per_gpu else [tuple(gpus)]:
             simulated = any(isinstance(gpu, PlaysWorkloads) for gpu in group)
             numbered = numbering_of(group)
             program = ProcessWatch(users_of(group), simulated=simulated, process=process, numbered=numbered)
-            self.sessions.append((program, self._session(group, objective, program, hook)))
+            sessions.append((program, self._session(group, objective, program, hook)))
+        self.sessions = sessions
         play_on_simulated(gpus, self._workload)
         self._started_at = datetime.now(UTC)
+
+    def begin(self, pid: int, late_s: float, stack: ExitStack) -> None:
+        """Begin to tune a program that was started so long ago, until the stack is closed."""
+        for program, session in self.sessions:
+            program.pid = pid
+            if late_s >= LATE_S:
+                session.loop.progress = session.progress.noted(
+                    f"the driver is slow: the GPU was open {late_s:.1f} s after the program had started, "
+                    "and is measured from then on"
+                )
+            stack.enter_context(session)
+
+    def step(self, count: int, *, age_s: float) -> None:
+        """Count steps of the program once its GPUs are open."""
+        if self.sessions:
+            self.sessions[0][1].step(count, age_s=age_s)
+
+    def phase(self, name: str, *, age_s: float) -> None:
+        """Note that a phase of a step began, once the GPUs are open."""
+        if self.sessions:
+            self.sessions[0][1].phase(name, age_s=age_s)
+
+    def note(self, text: str) -> None:
+        """Note an event after the end of the program."""
+        for _, session in self.sessions[:1]:
+            session.loop.progress = session.progress.noted(text)
+
+    @property
+    def plays_workloads(self) -> bool:
+        """True where a GPU is known to be simulated in this process."""
+        return any(isinstance(gpu, PlaysWorkloads) for _, session in self.sessions for gpu in session.gpus)
 
     def _session(
         self, gpus: Sequence[Gpu], objective: Objective, program: ProcessWatch, hook: StepFollower | None
@@ -198,13 +234,16 @@ class TunedProgram:
             return RunScreen(self.reports, stderr_console(), log=log, keys=keys)
         return nullcontext() if self._options.quiet else EventLines(self.glimpses, stderr_console())
 
-    def finish(self, exit_code: int | None) -> int:
+    def finish(self, exit_code: int | None, *, unopened: Exception | None = None) -> int:
         """Print, write and store what the tuning achieved, and return the exit code.
 
-        `exit_code` is None for a program that was attached to.
+        `exit_code` is None for a program that was attached to, `unopened` why the GPUs could not be opened.
         """
         written = True
         try:
+            if not self.sessions:
+                self._finish_unopened(exit_code, unopened)
+                return exit_code or 0
             reports = self.reports(ended=True)
             if self._options.as_json:
                 print_json(self._document(reports, exit_code))
@@ -217,6 +256,21 @@ class TunedProgram:
         except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
             remark(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}")
         return exit_code or (0 if written else 1)
+
+    def _finish_unopened(self, exit_code: int | None, error: Exception | None) -> None:
+        """Print that nothing was measured, since the GPUs were not open before the program ended."""
+        why = "its GPU was not open before it ended" if error is None else failure_text(error)
+        if self._options.as_json:
+            head = {"simulated": False, "command": list(self._command_line), "exit_code": exit_code}
+            rest = document_without_gpus(
+                policy=self._options.policy,
+                objective=self._objective,
+                started_at=self._started_at.isoformat(),
+                why=why,
+            )
+            print_json(head | rest | _footprint_fields(None))
+        else:
+            remark(f"wattune: nothing was measured or set: {why}")
 
     def _store(self, config: Config, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
         """Add the runs to the history; a store that fails must not hide the figures or the exit code."""
@@ -377,6 +431,28 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> 
         "step_source": report.step_source,
         "windows": [_window(window) for window in report.windows],
         "events": [{"time_s": event.time_s, "text": event.text} for event in report.progress.events],
+    }
+
+
+_UNKNOWN = (
+    *("time_s", "energy_j", "held", "saving_percent", "saving_error_percent", "slowdown_percent"),
+    *("slowdown_error_percent", "compared_saving_percent", "compared_slowdown_percent", "compared_s"),
+    *("held_saving_percent", "held_slowdown_percent", "promise_percent", "confidence", "search_s", "search_extra_j"),
+    *("break_even_s", "control_core_percent", "unit", "step_source"),
+)
+
+
+def document_without_gpus(*, policy: str, objective: str, started_at: str, why: str) -> dict[str, Any]:
+    """Return the same document for a program whose GPUs were not opened."""
+    return {
+        "started_at": started_at,
+        "policy": policy,
+        "objective": objective,
+        **dict.fromkeys(_UNKNOWN),
+        **dict.fromkeys(("gpus", "lost", "held_turns", "windows"), ()),
+        "held_by_phase": {},
+        "evaluations": 0,
+        "events": [{"time_s": 0.0, "text": why}],
     }
 
 

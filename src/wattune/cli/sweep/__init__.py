@@ -6,7 +6,7 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.child import check_command, grace_option
+from wattune.cli.child import check_command, program_options
 from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
 from wattune.cli.step_options import step_options
@@ -42,7 +42,7 @@ from wattune.core.errors import InputError
 @click.option("--report", type=FILE, help="Write a report: FILE.html, or its first picture, FILE.svg.")
 @step_options
 @require_gpu_option
-@grace_option
+@program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def command(

@@ -19,11 +19,12 @@ from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.entry import FOREIGN, judge
 from wattune.devices.fork import disarm_in_children, refuse_in_child
+from wattune.devices.in_turn import in_turn, takes_long
 from wattune.devices.nvml.counter import EnergyCounter, IntegratedPower
 from wattune.devices.nvml.describe import WITHOUT_CORE_LOCK, known
 from wattune.devices.nvml.library import Library, fail, native, translated
 from wattune.devices.nvml.readings import Readings, power_query
-from wattune.devices.nvml.undo import Refused, read_knob, undo
+from wattune.devices.nvml.undo import APART, Refused, read_knob, undo
 
 Change = Callable[[Setting, Setting], None]
 """Takes one knob from what a setting gives it to what another gives it."""
@@ -43,6 +44,7 @@ class NvmlGpu:
         self._mig = mig
         self._owner = os.getpid()
         self._applied = DRIVER_DEFAULT
+        self.interrupted = False
         self._found = self._state()
         self.gpu_time_s = library.clock
         self._power_mw = power_query(handle)
@@ -76,6 +78,8 @@ class NvmlGpu:
         with self._translated(f"cannot set {self.spec.label} to {setting}"):
             try:
                 for change in self._changes():
+                    if self.interrupted:
+                        raise DeviceError(f"{self.spec.label} is restored, so {setting} was not set")
                     change(self._applied, setting)
                     done.append(change)
             except pynvml.NVMLError:
@@ -127,15 +131,26 @@ class NvmlGpu:
     def undo(
         self, ours: Mapping[str, Sequence[int]], found: Mapping[str, int], *, since_s: float | None = None
     ) -> tuple[str, ...]:
-        """Give back each knob that still has a value of ours; return a line about each that has not."""
+        """Give back each knob that still has a value of ours; return a line about each that has not.
+
+        Where the driver is slow, knobs are given back at the same time and by the fewest calls.
+        """
         handle = ctypes.cast(self._handle, ctypes.c_void_p)
+        left: list[str] = []
         with self._translated(f"cannot restore {self.spec.label}"):
-            try:
-                left = undo(native(), handle, ours, found, since_s=time.time() if since_s is None else since_s)
-            except Refused as error:
-                raise pynvml.NVMLError(error.code) from None
+            set_s: float | None = time.time() if since_s is None else since_s
+            if ours and takes_long(partial(read_knob, native(), handle, "power_limit")):
+                set_s = None
+            parts = [{knob: ours[knob] for knob in knobs if knob in ours} for knobs in APART]
+            undos = [partial(undo, native(), handle, part, found, since_s=set_s) for part in parts if part]
+            for outcome in in_turn(undos):
+                if isinstance(outcome, Refused):
+                    raise pynvml.NVMLError(outcome.code) from None
+                if isinstance(outcome, Exception):
+                    raise outcome
+                left += outcome
         self._applied = DRIVER_DEFAULT
-        return left
+        return tuple(left)
 
     def disarm(self) -> None:
         """In a forked child: refuse every use, since NVML was initialised by the parent."""

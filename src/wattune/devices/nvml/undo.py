@@ -27,6 +27,9 @@ _GETTERS: dict[str, tuple[str, tuple[int, ...]]] = {
 
 _RESETS = {"sm_clock": "nvmlDeviceResetGpuLockedClocks", "mem_clock": "nvmlDeviceResetMemoryLockedClocks"}
 
+APART = (("power_limit",), ("sm_clock",), ("mem_clock",), ("app_mem_clock", "app_sm_clock"))
+"""Knobs that can be given back at the same time as the others."""
+
 SETTLE_S = 0.5
 """A clock may stay above a new lock for this long: published switching times end below 0.4 s."""
 
@@ -70,12 +73,13 @@ def undo(
     ours: Mapping[str, Sequence[int]],
     found: Mapping[str, int],
     *,
-    since_s: float,
+    since_s: float | None,
 ) -> tuple[str, ...]:
     """Give back each knob that still has a value of ours, last set at `since_s` (Unix time).
 
-    Return a line about each knob that somebody else has set since, which is left as it is. A knob that fails does not
-    keep the others from being undone; its error is raised at the end.
+    `since_s` is None where the driver is slow: then it is asked for no more than must be known. Return a line about
+    each knob that somebody else has set since, which is left as it is. A knob that fails does not keep the others from
+    being undone; its error is raised at the end.
     """
     left: list[str] = []
     failures: list[Exception] = []
@@ -94,7 +98,7 @@ Found = Mapping[str, int]
 
 
 def _undo_limit(
-    library: ctypes.CDLL, handle: ctypes.c_void_p, ours: Values, found: Found, _since_s: float
+    library: ctypes.CDLL, handle: ctypes.c_void_p, ours: Values, found: Found, since_s: float | None
 ) -> list[str]:
     limit_mw = found.get("power_limit")
     if "power_limit" not in ours or limit_mw is None:
@@ -108,7 +112,9 @@ def _undo_limit(
     if verdict == UNDO:
         low_mw, high_mw = ctypes.c_uint(), ctypes.c_uint()
         constraints = (ctypes.byref(low_mw), ctypes.byref(high_mw))
-        unknown = _call(library, "nvmlDeviceGetPowerManagementLimitConstraints", handle, *constraints)
+        unknown = since_s is None or _call(
+            library, "nvmlDeviceGetPowerManagementLimitConstraints", handle, *constraints
+        )
         if not unknown and not low_mw.value <= limit_mw <= high_mw.value:
             raise ValueError(f"its power limit of {_watts(limit_mw)} is none of that GPU")
         _set(library, "nvmlDeviceSetPowerManagementLimit", handle, ctypes.c_uint(limit_mw))
@@ -116,7 +122,7 @@ def _undo_limit(
 
 
 def _undo_locks(
-    library: ctypes.CDLL, handle: ctypes.c_void_p, ours: Values, _found: Found, since_s: float
+    library: ctypes.CDLL, handle: ctypes.c_void_p, ours: Values, _found: Found, since_s: float | None
 ) -> list[str]:
     left: list[str] = []
     failure: Refused | None = None
@@ -137,11 +143,11 @@ def _undo_locks(
 
 
 def _settled_clock(
-    library: ctypes.CDLL, handle: ctypes.c_void_p, knob: str, ours: Sequence[int], since_s: float
+    library: ctypes.CDLL, handle: ctypes.c_void_p, knob: str, ours: Sequence[int], since_s: float | None
 ) -> int | None:
     """Read a clock; while it is above our lock, wait until a lock that was set last must have taken effect."""
-    if _is_virtual(library):
-        return None  # no time passes while we wait
+    if since_s is None or _is_virtual(library):
+        return None  # it would take too long, or no time passes while we wait
     end_s = min(since_s, time.time()) + SETTLE_S
     while True:
         now_mhz = read_knob(library, handle, knob)
@@ -151,7 +157,7 @@ def _settled_clock(
 
 
 def _undo_applications_clocks(
-    library: ctypes.CDLL, handle: ctypes.c_void_p, ours: Values, found: Found, _since_s: float
+    library: ctypes.CDLL, handle: ctypes.c_void_p, ours: Values, found: Found, _since_s: float | None
 ) -> list[str]:
     knobs = [knob for knob in ("app_mem_clock", "app_sm_clock") if knob in ours]
     now = {knob: read_knob(library, handle, knob) for knob in knobs}

@@ -1,0 +1,123 @@
+"""Opening the GPUs beside a program, which a slow driver must not keep from starting."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from contextlib import AbstractContextManager, ExitStack
+from typing import TYPE_CHECKING, Self
+
+from wattune.core.errors import WattuneError
+
+if TYPE_CHECKING:
+    from wattune.devices.gpu import Gpu
+
+PATIENCE_S = 1.0
+"""The program waits so long for its GPUs: an ordinary driver opens them in less, and what is wrong is known before."""
+END_S = 0.25
+"""Longest wait at the end of the program for a thread that is inside a call of the driver."""
+
+Gpus = tuple["Gpu", ...]
+
+
+class GpuOpening:
+    """A thread that opens GPUs; what is to run on them begins once they are open and the program has started.
+
+        with GpuOpening(open_gpus, prepare, begin, say=print) as opening:
+            opening.wait(required=False)
+            start the program
+            opening.started(pid)
+            wait for the program
+
+    At the end of the block what has begun ends, and the GPUs are restored. A thread that still opens them is left to
+    itself: nothing is set yet.
+    """
+
+    def __init__(
+        self,
+        open_gpus: Callable[[], AbstractContextManager[Gpus]],
+        prepare: Callable[[Gpus], None],
+        begin: Callable[[int, float, ExitStack], None],
+        *,
+        say: Callable[[str], object],
+    ) -> None:
+        """`prepare` gets the open GPUs; `begin` the id of the program, seconds since its start, and a stack.
+
+        `say` takes the line about a failure after the start of the program.
+        """
+        self._open_gpus, self._prepare, self._begin, self._say = open_gpus, prepare, begin, say
+        self._stack = ExitStack()
+        self._lock = threading.Lock()
+        self._opened, self._done = threading.Event(), threading.Event()
+        self._program: tuple[int, float] | None = None
+        """The process id of the program, and when it was started."""
+        self._ended = False
+        self.is_ready = False
+        """True once the GPUs are open and prepared."""
+        self.failure: Exception | None = None
+        self._thread = threading.Thread(target=self._run, name="wattune-open", daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ended = True
+        if not self._lock.acquire(timeout=END_S):
+            return  # the thread begins at this moment, and ends that by itself
+        try:
+            if self.is_ready:
+                self._stack.close()
+        finally:
+            self._lock.release()
+
+    def wait(self, *, required: bool) -> None:
+        """Wait for the GPUs, for a while unless they are required, and raise what went wrong so far."""
+        if self._opened.wait(None if required else PATIENCE_S):
+            self._done.wait()
+        if self.failure is not None:
+            raise self.failure
+
+    def started(self, pid: int) -> None:
+        """Begin now that the program has started, or as soon as the GPUs are open."""
+        with self._lock:
+            self._program = pid, time.monotonic()
+            self._begin_if_due()
+
+    def _run(self) -> None:
+        try:
+            gpus = self._stack.enter_context(self._open_gpus())
+            self._opened.set()
+            self._prepare(gpus)
+            with self._lock:
+                self.is_ready = not self._ended
+                self._begin_if_due()
+                if self._ended:  # by now, perhaps, and then the main thread has not waited for the lock
+                    self.is_ready = False
+                    self._stack.close()
+        except Exception as error:
+            with self._lock:
+                self.failure = error
+                self.is_ready = False
+                self._begin_if_due()
+                self._stack.close()
+        finally:
+            self._opened.set()
+            self._done.set()
+
+    def _begin_if_due(self) -> None:
+        if self._program is None or self._ended:
+            return
+        pid, started_s = self._program
+        if self.failure is not None:
+            self._say(f"wattune: the program runs on and is not tuned: {failure_text(self.failure)}")
+        elif self.is_ready:
+            self._begin(pid, time.monotonic() - started_s, self._stack)
+
+
+def failure_text(error: Exception) -> str:
+    """Return what went wrong and what to do, in one line."""
+    if not isinstance(error, WattuneError):
+        return f"{type(error).__name__}: {error}"
+    return f"{error.message} ({error.hint})" if error.hint else error.message
