@@ -76,8 +76,12 @@ def run_watched(
     environment: Mapping[str, str],
     grace_s: float,
     quiet: bool = False,
+    on_wait: Callable[[], None] = lambda: None,
+    wait_s: float = POLL_S,
 ) -> Ending:
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
+
+    `on_wait` is called every `wait_s` at least, and before each report.
 
     Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
     SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error.
@@ -102,6 +106,8 @@ def run_watched(
             file=file,
             places=(2 if quiet else 1, 2),
             grace_s=grace_s,
+            on_wait=on_wait,
+            wait_s=wait_s,
         )
         try:
             child.follow(queue)
@@ -129,6 +135,8 @@ class _Child:
     file: MetricFile | None
     places: tuple[int, int]
     grace_s: float
+    on_wait: Callable[[], None]
+    wait_s: float
     asked: bool = False
     _end_at_s: float | None = None
     _family: list[psutil.Process] = field(default_factory=list)
@@ -154,9 +162,10 @@ class _Child:
         with self._selector:
             self._selector.register(queue.descriptor, selectors.EVENT_READ, None)
             while self.process.poll() is None:
-                for key, _ in self._selector.select(POLL_S):
+                for key, _ in self._selector.select(self.wait_s):
                     if key.data is not None:
                         self._pass_on(key.data)
+                self.on_wait()
                 self._read_file(ended=False)
                 queue.answer_all(self._handle)
                 self._end_in_time()
@@ -211,6 +220,7 @@ class _Child:
                 self._handle(report)
 
     def _handle(self, report: AnyReport) -> Answer:
+        self.on_wait()
         answer = self.answer(report)
         if answer.stop and self._end_at_s is None:
             self._end_at_s = time.monotonic() + (answer.within_s or 0.0)

@@ -58,6 +58,11 @@ MEASURE = Until(least_steps=4, most_s=15.0, precision=0.01)
 """In intervals, up to a relative standard error of time and energy; one iteration that takes longer is a window."""
 
 
+REFERENCE = Until(least_steps=4, most_s=15.0, precision=0.003)
+FINE_S, FINE_INTERVAL_S = 0.02, 0.5
+"""Of counters that are as exact as this, shorter intervals are exact enough."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
     """Lengths of settling, of intervals and of windows."""
@@ -67,6 +72,8 @@ class Windows:
     settle: Until = SETTLE
     interval_s: float = 1.0
     measure: Until = MEASURE
+    reference: Until = MEASURE
+    """The same for the highest setting, which everything is compared with."""
 
     @property
     def shortest_interval_s(self) -> float:
@@ -84,10 +91,13 @@ _PROFILED_SHARE = 0.4
 def windows_for(run_s: float | None, *, counter_period_s: float) -> Windows:
     """Return windows that fit the length of a run, where it is known: short ones have fewer and shorter intervals."""
     usual = Windows(counter_period_s=counter_period_s)
+    if counter_period_s <= FINE_S:
+        usual = replace(usual, interval_s=FINE_INTERVAL_S, reference=REFERENCE)
     if run_s is None or run_s >= _SHORT_RUN_S:
         return usual
     least = Until(least_steps=2, most_s=max(run_s / 8, 2 * usual.shortest_interval_s), precision=0.01)
-    return replace(usual, interval_s=max(run_s / _SHORT_RUN_S, 0.1), measure=least)
+    interval_s = min(max(run_s / _SHORT_RUN_S, 0.1), usual.interval_s)
+    return replace(usual, interval_s=interval_s, measure=least, reference=least)
 
 
 def windows_in(run_s: float | None, windows: Windows) -> int | None:
@@ -97,7 +107,7 @@ def windows_in(run_s: float | None, windows: Windows) -> int | None:
     return max(int(_PROFILED_SHARE * run_s / (windows.settle.least_s + windows.measure.most_s)), 1)
 
 
-ONE_INTERVAL = Windows(settle=Until(), measure=Until(most_s=0.0))
+ONE_INTERVAL = Windows(settle=Until(), measure=Until(most_s=0.0), reference=Until(most_s=0.0))
 """Every interval is a window: for programs that report epochs only, and for replays of tables, whose intervals are
 whole epochs and whose energies come from no counter (`counter_period_s=0`)."""
 
@@ -258,7 +268,8 @@ class SettingProfiling:
         intervals = (*window.intervals, interval)
         cost = window_cost(intervals, self.windows.counter_period_s)
         time_s = sum(each.time_s for each in intervals)
-        if not self.windows.measure.is_over(time_s=time_s, steps=len(intervals), error=standard_error(cost)):
+        until = self.windows.reference if choice == self.candidates[-1] else self.windows.measure
+        if not until.is_over(time_s=time_s, steps=len(intervals), error=standard_error(cost)):
             return replace(progress, state=Measuring(choice, replace(window, intervals=intervals)))
         after = replace(progress, windows=(*progress.windows, Trial(choice, cost)))
         return self._held(after) if len(after.windows) >= self.most_windows else self._next(after)
