@@ -94,8 +94,8 @@ def test_a_saving_is_that_of_the_steps_within_its_error(wattune, trained):
     tuned = [trained("nightly") for _ in range(3)]
     part, text, page = shown(wattune)
     true = {name: sum(one[name] for one in tuned) / 3 / plain[name] - 1 for name in ("time_s", "energy_j")}
-    assert abs(-part["energy_saving_percent"] - 100 * true["energy_j"]) <= part["energy_saving_error_percent"] < 1.5
-    assert abs(part["slowdown_percent"] - 100 * true["time_s"]) <= part["slowdown_error_percent"] < 1.5
+    assert abs(-part["energy_saving_percent"] - 100 * true["energy_j"]) <= part["energy_saving_error_percent"] < 2
+    assert abs(part["slowdown_percent"] - 100 * true["time_s"]) <= part["slowdown_error_percent"] < 2
     assert (part["compared_recurrences"], part["compared_unit"], part["unknown_because"]) == (3, "step", None)
     assert "the steps of 3 recurrences, learning included" in text
     assert "the steps of 3 recurrences, learning included" in page

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
@@ -21,6 +22,9 @@ if TYPE_CHECKING:
 
 POLL_S = 0.02
 """Between two looks at the counters of steps and energy: a thousandth of a window of 20 s."""
+
+REST = 50.0
+"""Counters that a slow driver reads are left alone for so many times as long, since this thread passes output on too."""
 
 
 def following_of(gpus: Sequence[Gpu]) -> Following:
@@ -41,6 +45,7 @@ class ProgramSteps:
         self._live, self._watch, self._warn = live, watch, warn
         self._now_s = time_of(live.gpus[0])
         self._passed_on = 0
+        self._poll_at_s = float("-inf")
 
     @classmethod
     @contextmanager
@@ -65,7 +70,11 @@ class ProgramSteps:
 
     def follow(self) -> None:
         """Count the steps that the program's Python has counted, and look at the energy counters."""
-        self._live.poll()
+        begun_s = time.monotonic()
+        if begun_s >= self._poll_at_s:
+            self._live.poll()
+            ended_s = time.monotonic()
+            self._poll_at_s = ended_s + REST * (ended_s - begun_s)
         self._with_time(self._follow)
 
     def _follow(self, now_s: float) -> None:

@@ -30,6 +30,11 @@ from wattune.levels.job.step_tally import INTERVAL_S, CounterRead, Pauses, StepT
 READS = 8
 """Reads of the counters between two decision points, so that the end of an epoch loses at most an eighth of one."""
 
+FRESH_S = 0.05
+"""A look at the counters is too old after this: a slow driver or a busy machine has come between."""
+STILL_S = 1.0
+"""Ten refreshes of the slowest counters."""
+
 _NOTHING = Measurement(0.0, 0.0)
 
 
@@ -102,6 +107,7 @@ class Profiler:
         self._steps = self._all_steps = self._epochs = 0
         self._usual_steps: int | None = None
         self._moved: tuple[Count, ...] | None = None
+        self._polled_s: float | None = None
         self._now_s = time_of(self._gpus[0])
         self._set_s: float | None = None
         self._pauses, self._has_paused = Pauses(), False
@@ -150,12 +156,10 @@ class Profiler:
         self._steps = 0
         self._before = self._last = None
         self._began = None if self._epochs == 1 else self._read(0.0)
-        if self._began is not None and not self._all_steps:
-            self._by_epochs.read(replace(self._began, steps=self._epochs), is_default=self._holds_default)
 
     def poll(self) -> None:
         """Look whether the counters have moved: a count is far more exact when its age is known."""
-        counts = self._count_all()
+        counts, self._polled_s = self._count_all(), self._time_s()
         if counts is None:
             self._moved = None
         elif self._moved is None:
@@ -183,6 +187,9 @@ class Profiler:
 
     def end_epoch(self) -> None:
         """End an epoch, validation included, and take its measurement into account."""
+        if not self._all_steps:
+            ended = replace(self._read(0.0), steps=self._epochs)
+            self._by_epochs.read(ended, is_default=self._holds_default)
         if self._order.steps == 0:
             self._decide_on_epoch()
         elif self.is_searching:
@@ -275,13 +282,17 @@ class Profiler:
             # An interval with a pause is not of steps alone.
             return self.progress if self._has_paused else self._stepped(last.steps - before.steps, spent)
 
+        restarts = self.progress.restarts
         self._decide(measured, stepped)
+        if self.progress.restarts > restarts:
+            self._tally.begin_again()
         self._before = self._last
         self._joined, self._has_paused = True, False
 
     def _stepped(self, steps: int, spent: Measurement) -> ProfilingProgress:
         if spent.time_s <= 0 or spent.energy_j <= 0:
-            return self._policy.given_up(self.progress)
+            # In a moment no counter moves; one that stands still for longer shows nothing.
+            return self.progress if 0 < spent.time_s < STILL_S else self._policy.given_up(self.progress)
         return self._policy.step(self.progress, Interval(steps, spent.time_s, spent.energy_j, self._joined))
 
     def _decide(
@@ -334,8 +345,11 @@ class Profiler:
                 raise error
 
     def _counts(self) -> tuple[Count, ...] | None:
-        """Return the counters as they moved last, where they are polled, else now; None where one does not answer."""
-        return self._count_all() if self._moved is None else self._moved
+        """Return the counters as they moved last, where that was seen just now; None where one does not answer."""
+        now_s = self._time_s()
+        if self._moved is None or self._polled_s is None or now_s is None or now_s - self._polled_s > FRESH_S:
+            return self._count_all()
+        return self._moved
 
     def _count_all(self) -> tuple[Count, ...] | None:
         try:

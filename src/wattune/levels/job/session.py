@@ -111,6 +111,8 @@ class RecurringRun:
         """Cost of this process, as far as its counters were readable."""
         self._epoch: Measurement | None = None
         """The last epoch, where one setting was held for all of it."""
+        self._first: Measurement | None = None
+        """The cost until the first report."""
         self._is_held = False
         """True where the setting of this epoch was known when it began."""
         self._profile_is_final = False
@@ -356,6 +358,7 @@ class RecurringRun:
 
     def _count_epoch(self, metric: float | None, cost: Measurement) -> None:
         before = self.run.cost or _NOTHING
+        self._first = self._first or cost
         self._run = replace(self._spent(cost), metrics=(*self.run.metrics, metric))
         self._epoch = None
         if self._is_held and cost.time_s > before.time_s and cost.energy_j > before.energy_j:
@@ -429,15 +432,29 @@ class RecurringRun:
         steps = 1 if profiler.by_epoch else profiler.epoch_steps
         trials = profiler.measured_so_far
         if steps is not None and len(trials) >= len(self._cached) and trials:
-            known = epoch_trials(trials, steps)
+            known = epoch_trials(trials, steps, level=self._level(steps))
             self._store_access.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=known))
+
+    def _level(self, steps: int) -> tuple[float, float]:
+        """Return time and energy of an epoch over those of its steps, as the epochs after the first show them."""
+        cost, first, account, later = self.run.cost, self._first, self.run.steps, self.run.epochs - 1
+        if cost is None or first is None or account is None or not account.count or not later:
+            return 1.0, 1.0
+        share = later * steps / account.count
+        return (
+            max((cost.time_s - first.time_s) / (share * account.cost.time_s), 1.0),
+            max((cost.energy_j - first.energy_j) / (share * account.cost.energy_j), 1.0),
+        )
 
     def _epoch_trials(self, held: ProfileHeld, profiler: Profiler) -> History[Setting]:
         """Return the cost of an epoch at each measured setting; nothing where that is stored already."""
         if held.trials:
             steps = 1 if profiler.by_epoch else profiler.epoch_steps
             epoch = None if profiler.by_epoch else self._epoch
-            return () if steps is None else epoch_trials(held.trials, steps, held=held.choice, epoch=epoch)
+            if steps is None:
+                return ()
+            level = (1.0, 1.0) if profiler.by_epoch else self._level(steps)
+            return epoch_trials(held.trials, steps, held=held.choice, epoch=epoch, level=level)
         if self._epoch is None or level_distance(self._cached, held.choice, self._epoch) <= LEVEL_DISTANCE:
             return ()
         return epoch_trials(self._cached, 1, held=held.choice, epoch=self._epoch)

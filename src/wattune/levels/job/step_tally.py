@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import sqrt
+from math import hypot, sqrt
 from statistics import median
 
 from wattune.control.step_time import STALL
@@ -18,6 +18,8 @@ from wattune.core.job import StepAccount
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.reading import Count
 from wattune.levels.job.profiling import Interval, window_cost
+from wattune.response.evidence import LEAST_ERROR, USUAL_ERROR
+from wattune.response.statistics import weighted_mean
 
 INTERVAL_S = 1.0
 """Least length of an interval at the default, whose scatter shows the error of its mean."""
@@ -50,16 +52,15 @@ def spent_between(before: Sequence[Count] | None, after: Sequence[Count] | None)
 
 
 def cost_between(before: CounterRead, after: CounterRead) -> Measurement | None:
-    """Return the cost of the steps between two reads; None where it is not known."""
+    """Return the cost of the steps between two reads, without energy where no counter has moved; None where a counter
+    did not answer or was set back."""
     if before.counts is None or after.counts is None:
         return None
     try:
         each = tuple(map(Measurement.between, before.counts, after.counts))
     except ValueError:
         return None
-    time_s = after.ended_s - before.ended_s
-    if time_s < 0 or min(one.time_s for one in each) <= 0:
-        return None
+    time_s = max(after.ended_s - before.ended_s, 0.0)
     return Measurement(time_s, time_s * sum(one.power_w for one in each))
 
 
@@ -75,6 +76,18 @@ def _at(cost: Measurement, power_w: float) -> Measurement:
     if error_j is not None and cost.energy_j > 0:
         error_j *= energy_j / cost.energy_j
     return replace(cost, energy_j=energy_j, energy_error_j=error_j)
+
+
+def pooled_cost(each: Sequence[Measurement]) -> Measurement:
+    """Average the cost of a step over measurements, with an error that grows where they differ by more than theirs."""
+    time_s, time_sd = weighted_mean([(one.time_s, _sd(one.time_s, one.time_error_s)) for one in each])
+    energy_j, energy_sd = weighted_mean([(one.energy_j, _sd(one.energy_j, one.energy_error_j)) for one in each])
+    return Measurement(time_s, energy_j, SIGMAS_95 * time_sd, SIGMAS_95 * energy_sd)
+
+
+def _sd(value: float, half_width: float | None) -> float:
+    own = USUAL_ERROR * value if half_width is None else half_width / SIGMAS_95
+    return max(hypot(own, LEAST_ERROR * value), 1e-12)
 
 
 class Pauses:
@@ -128,6 +141,14 @@ class StepTally:
         elif read.ended_s - self._default_from.ended_s >= self._interval_s:
             self._add_default(self._default_from, read)
 
+    def begin_again(self) -> None:
+        """Forget the steps until the last window at the default: the program had not got going before."""
+        windows = _windows(self._default)
+        self._default = list(windows[-1]) if windows else []
+        kept = self._default
+        cost = Measurement(sum(one.time_s for one in kept), sum(one.energy_j for one in kept), 0.0, 0.0)
+        self._count, self._cost, self._from = sum(one.steps for one in kept), cost, self._to
+
     def change(self) -> None:
         """Note that another setting is held from now on."""
         self._default_from = None
@@ -145,7 +166,7 @@ class StepTally:
         account = StepAccount(total=total, count=count, cost=cost, unit=unit)
         if not steps:
             return account
-        each = window_cost(tuple(self._default), self._period_s)
+        each = pooled_cost([window_cost(window, self._period_s) for window in _windows(self._default)])
         return replace(account, default_count=steps, default_cost=each / (1 / steps))
 
     def _with_open(self) -> tuple[int, Measurement]:
@@ -166,6 +187,13 @@ class StepTally:
         if len(self._default) > MOST_INTERVALS:
             self._default = [_both(*pair) for pair in zip(self._default[::2], self._default[1::2], strict=False)]
             self._interval_s *= 2
+
+
+def _windows(intervals: Sequence[Interval]) -> list[tuple[Interval, ...]]:
+    """Split intervals where one does not follow directly on the last."""
+    starts = [place for place, one in enumerate(intervals) if not place or not one.joined]
+    ends = (*starts[1:], len(intervals))
+    return [tuple(intervals[start:end]) for start, end in zip(starts, ends, strict=True)]
 
 
 def _both(first: Interval, second: Interval) -> Interval:

@@ -21,9 +21,8 @@ from statistics import fmean
 
 from wattune.control.window_totals import mean_error
 from wattune.core.job import JobRun, Outcome, StepAccount
-from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.response.evidence import LEAST_ERROR, USUAL_ERROR
-from wattune.response.statistics import weighted_mean
+from wattune.core.measurement import Measurement
+from wattune.levels.job.step_tally import pooled_cost
 
 EPOCHS_ERROR = 2 * 0.12
 """Of the epochs of the default batch size where one run showed them, as a share."""
@@ -80,7 +79,8 @@ def compare(runs: Iterable[JobRun], default_batch_size: int) -> JobComparison | 
     newest = based[-1].steps
     assert newest is not None
     unit = newest.unit
-    base = _pooled([run.steps for run in based if run.steps is not None and run.steps.unit == unit])
+    measured = [run.steps for run in based if run.steps is not None and run.steps.unit == unit]
+    base = pooled_cost([one.default_cost / one.default_count for one in measured if one.default_cost is not None])
     done = [one for one in _recurrences(runs) if one.steps.unit == unit and one.steps.count]
     own = [one.steps.total for one in done if one.batch_size == default_batch_size]
     if not own:
@@ -130,19 +130,6 @@ def _recurrences(runs: Sequence[JobRun]) -> list[_Recurrence]:
             replaced = tuple(run.cost for run in counted[:-1] if run.cost is not None)
             found.append(_Recurrence(last.batch_size, last.steps, last.cost, replaced))
     return found
-
-
-def _pooled(accounts: Sequence[StepAccount]) -> Measurement:
-    """Return the cost of a step at the default, with an error that grows where runs differ by more than theirs."""
-    each = [one.default_cost / one.default_count for one in accounts if one.default_cost is not None]
-    time_s, time_sd = weighted_mean([(one.time_s, _sd(one.time_s, one.time_error_s)) for one in each])
-    energy_j, energy_sd = weighted_mean([(one.energy_j, _sd(one.energy_j, one.energy_error_j)) for one in each])
-    return Measurement(time_s, energy_j, SIGMAS_95 * time_sd, SIGMAS_95 * energy_sd)
-
-
-def _sd(value: float, half_width: float | None) -> float:
-    own = USUAL_ERROR * value if half_width is None else half_width / SIGMAS_95
-    return max(hypot(own, LEAST_ERROR * value), 1e-12)
 
 
 def _whole(steps: StepAccount) -> Measurement:

@@ -13,13 +13,14 @@ from datetime import UTC, datetime
 from functools import cached_property
 from math import ceil
 
-from wattune.core.errors import Infeasible, WattuneError
+from wattune.core.errors import WattuneError
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff, total_footprint
 from wattune.levels.job.policies import EpochsBand, JobPolicy
+from wattune.levels.job.profile import held_setting
 from wattune.levels.job.view.comparison import JobComparison, Share, compare
 from wattune.levels.job.view.cost_map import CostMap, cost_map
 from wattune.render.quantity import counted, number, quantity
@@ -105,15 +106,10 @@ class JobView:
 
     @cached_property
     def setting(self) -> Setting | None:
-        """The setting of the next run, where it was measured before and one qualifies."""
-        profile = None if self.next_size is None else self.memory.profile(self.gpu, self.next_size)
-        if profile is None or not profile.trials:
+        """The setting that the next run begins with; None where no profile names one."""
+        if self.next_size is None:
             return None
-        reference = max(profile.trials, key=lambda trial: trial.choice).cost
-        try:
-            return profile.best(self.objective, reference=reference).choice
-        except Infeasible:
-            return None
+        return held_setting(self.job, self.memory, self.gpu, self.next_size)
 
     @cached_property
     def epochs(self) -> tuple[EpochsBand, ...]:
