@@ -222,6 +222,7 @@ def _runs(
 ) -> Callable[[], RecurringRun]:
     """Return a function that makes the run of each attempt."""
     from wattune.cli.job.steps import POLL_S, following_of
+    from wattune.control.actuator import passes_by_itself
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import RecurringRun
     from wattune.levels.job.store_access import JobStoreAccess
@@ -230,8 +231,10 @@ def _runs(
     following = following_of(gpus)
     if following.refused is not None:
         _say(following.refused)
+    # Where time is virtual, much of it may pass between two looks.
+    polled_s = POLL_S if passes_by_itself(gpus[0]) else None
     return lambda: RecurringRun(
-        job, gpus, store_access=store_access, knob=knob, warn=_say, following=following, polled_s=POLL_S
+        job, gpus, store_access=store_access, knob=knob, warn=_say, following=following, polled_s=polled_s
     )
 
 

@@ -24,7 +24,7 @@ POLL_S = 0.02
 """Between two looks at the counters of steps and energy: a thousandth of a window of 20 s."""
 
 REST = 50.0
-"""Counters that a slow driver reads are left alone for so many times as long, since this thread passes output on too."""
+"""Counters that a slow driver reads are left alone for so many times as long: this thread passes output on too."""
 
 
 def following_of(gpus: Sequence[Gpu]) -> Following:

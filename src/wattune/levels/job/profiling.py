@@ -58,7 +58,7 @@ MEASURE = Until(least_steps=4, most_s=15.0, precision=0.01)
 """In intervals, up to a relative standard error of time and energy; one iteration that takes longer is a window."""
 
 
-REFERENCE = Until(least_steps=4, most_s=15.0, precision=0.003)
+REFERENCE = Until(least_steps=4, most_s=10.0, precision=0.004)
 FINE_S, FINE_INTERVAL_S = 0.02, 0.5
 """Of counters that are as exact as this, shorter intervals are exact enough."""
 
@@ -73,7 +73,7 @@ class Windows:
     interval_s: float = 1.0
     measure: Until = MEASURE
     reference: Until = MEASURE
-    """The same for the highest setting, which everything is compared with."""
+    """The same for the first one at the highest setting, which everything is compared with."""
     again: bool = False
     """Whether that is measured again where a lower one was faster, and after the search: a program may be slow in its
     first minute, while it compiles and fills caches."""
@@ -273,7 +273,8 @@ class SettingProfiling:
         intervals = (*window.intervals, interval)
         cost = window_cost(intervals, self.windows.counter_period_s)
         time_s = sum(each.time_s for each in intervals)
-        until = self.windows.reference if choice == self.candidates[-1] else self.windows.measure
+        is_first = choice == self.candidates[-1] and all(trial.choice != choice for trial in progress.windows)
+        until = self.windows.reference if is_first else self.windows.measure
         if not until.is_over(time_s=time_s, steps=len(intervals), error=standard_error(cost)):
             return replace(progress, state=Measuring(choice, replace(window, intervals=intervals)))
         after = replace(progress, windows=(*progress.windows, Trial(choice, cost)))

@@ -225,7 +225,7 @@ class RecurringRun:
 
     def poll(self) -> None:
         """Look whether the energy counters have moved; called often, they are far more exact."""
-        if self._profiler is not None and self.verdict is None:
+        if self._profiler is not None and self.verdict is None and self._polled_s is not None:
             self._profiler.poll()
 
     def report(self, metric: float | None) -> bool:
