@@ -98,6 +98,11 @@ class StepMarks:
         return self._counts[-1] if self._counts else 0
 
     @property
+    def latest_s(self) -> float | None:
+        """When the last step ended; None before any."""
+        return self._times_s[-1] if self._times_s else None
+
+    @property
     def usual_s(self) -> float | None:
         """The mean time of the latest steps; None of fewer than two."""
         with self._lock:

@@ -42,6 +42,11 @@ class Job:
     """A run that has not reached the target after so many epochs has missed it."""
     objective: str = "cost:0.5"
     """As `parse_objective` reads it."""
+    metric_file: str | None = None
+    """Where `wattune job run` finds the metric, by its options of these names; None for jobs that report it."""
+    metric_pattern: str | None = None
+    metric_http: int | None = None
+    step_pattern: str | None = None
 
     def __post_init__(self) -> None:
         sizes = tuple(sorted(set(self.batch_sizes)))
@@ -113,6 +118,28 @@ class Proposal:
     why: str
 
 
+_NOTHING = Measurement(0.0, 0.0)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepAccount:
+    """The steps of a run whose cost was measured: without its start, pauses between steps, and its end."""
+
+    total: int = 0
+    """How many steps the run had."""
+    count: int = 0
+    """How many of them were measured."""
+    cost: Measurement = _NOTHING
+    """Of these, with the half-widths of its 95 % intervals."""
+    default_count: int = 0
+    """How many steps were measured at the highest setting, which is that without tuning, once that had settled."""
+    default_cost: Measurement | None = None
+    unit: str = "step"
+    """step, or epoch where the program reports nothing else."""
+    why_not: str | None = None
+    """Why the times of this run show nothing, so that it is compared with nothing."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobRun:
     """One run of a job: its choice and its results so far."""
@@ -138,6 +165,8 @@ class JobRun:
     """The part of the cost that went into profiling."""
     setting: Setting | None = None
     """The setting after profiling."""
+    steps: StepAccount | None = None
+    """Known once the run has ended."""
     ended: int | None = None
     """The number of runs of the job that had been submitted when it ended; None while it is running."""
 

@@ -307,6 +307,32 @@ def curve_posterior(
     log_time, time_error = _moved(ensemble.log_time + level[:, None], ensemble.time_spread, *observed.column(TIME))
     log_power, power_error = _moved(ensemble.log_power, ensemble.power_spread, *observed.column(POWER))
     log_power = log_power + log(watts)
+    return valued_curves(
+        settings,
+        windows=windows,
+        weights=weights,
+        log_time=log_time,
+        log_power=log_power,
+        time_error=time_error,
+        power_error=power_error,
+        objective=objective,
+        reference=reference,
+    )
+
+
+def valued_curves(
+    settings: tuple[Setting, ...],
+    *,
+    windows: Floats,
+    weights: Floats,
+    log_time: Floats,
+    log_power: Floats,
+    time_error: Floats,
+    power_error: Floats,
+    objective: Objective,
+    reference: Measurement | None,
+) -> CurvePosterior:
+    """Add the value of the objective to curves of time and power, with its error."""
 
     def value_at(log_power: Floats) -> Floats:
         found = values(objective, np.exp(log_time), np.exp(log_time + log_power))

@@ -21,8 +21,9 @@ from wattune.core.setting import Setting
 from wattune.response.ensemble import Ensemble, jobs_at
 from wattune.response.evidence import trial_evidence
 from wattune.response.likelihood import likelihood, observed_at, spread_likelihood
-from wattune.response.points import PointScale
+from wattune.response.points import ClockPoint, PointScale
 from wattune.response.posterior import CurvePosterior, curve_posterior
+from wattune.response.program_curves import program_curves
 from wattune.response.statistics import Floats, likelihood_weights
 
 SWITCH_COST = 0.2
@@ -104,8 +105,14 @@ class SettingSearch:
         return _unmeasured_neighbour(posterior, b, allowed) or self._surprise(posterior, b, allowed)
 
     def _surprise(self, posterior: CurvePosterior, b: int, allowed: Floats) -> Setting | None:
-        """Return the cheapest setting never measured, where a window costs less than a surprise may save."""
-        cost = np.where((allowed > 0) & (posterior.windows == 0), posterior.excess(b), np.inf)
+        """Return the cheapest setting never measured, where a window costs less than a surprise may save.
+
+        One beside a measured setting cannot surprise.
+        """
+        level = np.array([_level(setting) for setting in posterior.settings])
+        aside = np.abs(level[:, None] / level[None, posterior.windows > 0] - 1.0).min(axis=1)
+        new = (allowed > 0) & (aside >= STEP_ASIDE)
+        cost = np.where(new, posterior.excess(b), np.inf)
         place = int(np.argmin(cost))
         return posterior.settings[place] if cost[place] < SURPRISE * self.horizon else None
 
@@ -156,6 +163,16 @@ def _posterior(search: SettingSearch, candidates: tuple[Setting, ...], history: 
     top_w = search.max_power_w or max(limits_w, default=None)
     watts = 1.0 if top_w is None else top_w * search.gpus
     points = trial_evidence(history, watts=watts)
+    if points and all(setting.sm_mhz is not None for setting in settings):
+        return program_curves(
+            settings,
+            _points_of(settings, top_w=top_w, limit_w=search.limit_w, max_mhz=search.max_mhz),
+            points,
+            free_power=top_w is None,
+            watts=watts,
+            objective=search.objective,
+            reference=search.reference,
+        )
     ensemble = _ensemble_at(settings, top_w=top_w, limit_w=search.limit_w, max_mhz=search.max_mhz)
     observed = observed_at(points, {setting: place for place, setting in enumerate(settings)})
     log_likelihood, level = likelihood(ensemble, observed, free_power=top_w is None)
@@ -203,14 +220,19 @@ def _likelihood_of_similar(
 def _ensemble_at(
     settings: tuple[Setting, ...], *, top_w: float | None, limit_w: float | None, max_mhz: int | None
 ) -> Ensemble:
-    """Evaluate the ensemble at these settings; one without a limit has the one that was found."""
+    """Evaluate the ensemble at these settings."""
+    return jobs_at(_points_of(settings, top_w=top_w, limit_w=limit_w, max_mhz=max_mhz))
+
+
+def _points_of(
+    settings: tuple[Setting, ...], *, top_w: float | None, limit_w: float | None, max_mhz: int | None
+) -> tuple[ClockPoint, ...]:
+    """Return the points of these settings; one without a limit has the one that was found."""
     clocks_mhz = [setting.sm_mhz for setting in settings if setting.sm_mhz is not None]
     scale = PointScale(sm_mhz=max_mhz or max(clocks_mhz, default=None), mem_mhz=None, limit_w=top_w)
-    return jobs_at(
-        tuple(
-            scale.point(setting if setting.power_limit_w is not None else replace(setting, power_limit_w=limit_w))
-            for setting in settings
-        )
+    return tuple(
+        scale.point(setting if setting.power_limit_w is not None else replace(setting, power_limit_w=limit_w))
+        for setting in settings
     )
 
 

@@ -9,7 +9,7 @@ from math import isfinite
 
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import Trial
-from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, metric_value
+from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, StepAccount, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.records import storable
@@ -78,7 +78,11 @@ class RecordedRun:
         return self.with_outcome(outcome, at=now, submitted=submitted)
 
     def with_totals(
-        self, cost: Measurement | None, profiling: Measurement | None, setting: Setting | None
+        self,
+        cost: Measurement | None,
+        profiling: Measurement | None,
+        setting: Setting | None,
+        steps: StepAccount | None = None,
     ) -> RecordedRun:
         """Return the record with these totals, in plain numbers; None leaves each as it was."""
         run = replace(
@@ -86,6 +90,7 @@ class RecordedRun:
             cost=_storable_cost(cost) if cost else self.run.cost,
             profiling=_storable_cost(profiling) if profiling else self.run.profiling,
             setting=_storable_setting(setting) if setting else self.run.setting,
+            steps=steps or self.run.steps,
         )
         return replace(self, run=run)
 
@@ -138,6 +143,7 @@ class RunEnd:
     cost: Measurement | None = None
     profiling: Measurement | None = None
     setting: Setting | None = None
+    steps: StepAccount | None = None
     metrics: tuple[float | None, ...] = ()
     """All that the run reported, in case some of it did not reach the store."""
 
@@ -148,6 +154,7 @@ class RunEnd:
         object.__setattr__(self, "cost", self.cost and _storable_cost(self.cost))
         object.__setattr__(self, "profiling", self.profiling and _storable_cost(self.profiling))
         object.__setattr__(self, "setting", self.setting and _storable_setting(self.setting))
+        object.__setattr__(self, "steps", self.steps and _storable_steps(self.steps))
         object.__setattr__(self, "metrics", tuple(metric_value(metric) for metric in self.metrics))
 
 
@@ -226,6 +233,11 @@ def _storable_cost(cost: Measurement) -> Measurement:
     return Measurement(
         float(cost.time_s), float(cost.energy_j), _finite(cost.time_error_s), _finite(cost.energy_error_j)
     )
+
+
+def _storable_steps(steps: StepAccount) -> StepAccount:
+    cost, default = _storable_cost(steps.cost), steps.default_cost and _storable_cost(steps.default_cost)
+    return replace(steps, cost=cost, default_cost=default)
 
 
 def _storable_setting(setting: Setting) -> Setting:

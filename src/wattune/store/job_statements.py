@@ -15,7 +15,7 @@ from wattune.core.bounds import is_finite
 from wattune.core.codec import JsonReader, to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import Trial
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, StepAccount
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store import schema
@@ -223,7 +223,12 @@ def definition_row(job: Job) -> Row:
 def job_run_row(record: RecordedRun) -> Row:
     """Return the row of a job's run, without its epochs."""
     run = record.run
-    others = {"position": run.order, "outcome": run.outcome.value, "settled": run.setting is not None}
+    others = {
+        "position": run.order,
+        "outcome": run.outcome.value,
+        "settled": run.setting is not None,
+        "steps": None if run.steps is None else to_json(run.steps),
+    }
     profiling = {f"profiling_{name}": value for name, value in _cost_columns(run.profiling).items()}
     row = row_of(schema.job_runs, record, run, run.setting or Setting(), **others)
     return row | _gpu_columns(run.gpu) | _cost_columns(run.cost) | profiling
@@ -240,6 +245,7 @@ def _recorded_run(row: RowMapping, metrics: Mapping[int, float | None], *, compa
         cost=_cost_of(row, ""),
         profiling=_cost_of(row, "profiling_"),
         setting=record_of(Setting, row) if row["settled"] else None,
+        steps=None if row["steps"] is None else JsonReader(unknown_fields="skip").read(StepAccount, row["steps"]),
     )
     return record_of(RecordedRun, row, run=run, comparable=comparable)
 

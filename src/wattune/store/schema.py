@@ -99,9 +99,16 @@ COLUMNS = {
 }
 """`NAME TYPE [TABLE.COLUMN]` per column: `TYPE?` may be NULL, `TYPE!` is of the primary key; then its reference."""
 
+ADDED = {
+    "wattune_job_definitions": "metric_file text?, metric_pattern text?, metric_http integer?, step_pattern text?",
+    "wattune_job_runs": "steps json?",
+}
+"""Columns of the third version, all of which may be NULL."""
+
 
 def _table(name: str) -> sa.Table:
-    return sa.Table(name, metadata, *(_column(*words.split()) for words in COLUMNS[name].split(",")))
+    columns = ",".join(filter(None, (COLUMNS[name], ADDED.get(name))))
+    return sa.Table(name, metadata, *(_column(*words.split()) for words in columns.split(",")))
 
 
 def _column(name: str, kind: str, reference: str = "") -> sa.Column[Any]:
@@ -172,6 +179,11 @@ def _create(name: str, *constraints: str) -> str:
     return f"CREATE TABLE {name} ( {', '.join((*lines, *constraints))} )"
 
 
+def _add(name: str) -> tuple[str, ...]:
+    columns = (words.split() for words in ADDED[name].split(","))
+    return tuple(f"ALTER TABLE {name} ADD COLUMN {column} {_TYPES[kind.rstrip('?')][1]}" for column, kind in columns)
+
+
 def _definition(name: str, kind: str, reference: str = "", *, only_key: bool) -> str:
     definition = f"{name} {_TYPES[kind.rstrip('!?')][1]}"
     if not kind.endswith("?"):
@@ -203,6 +215,7 @@ MIGRATIONS: tuple[Migration, ...] = (
         _create("wattune_job_epochs"),
         _create("wattune_job_profiles"),
     ),
+    (*_add("wattune_job_definitions"), *_add("wattune_job_runs")),
 )
 """The first makes version 1, and each next one the version after."""
 

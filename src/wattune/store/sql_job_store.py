@@ -335,7 +335,7 @@ def _ended(connection: Connection, current: statements.CurrentJob, found: Record
     known = statements.epochs_of_run(connection, end.run_id)
     missing = {epoch: metric for epoch, metric in enumerate(end.metrics) if epoch not in known}
     statements.insert_epochs(connection, end.run_id, missing, at=end.ended_at)
-    statements.rewrite_run(connection, record.with_totals(end.cost, end.profiling, end.setting))
+    statements.rewrite_run(connection, record.with_totals(end.cost, end.profiling, end.setting, end.steps))
     return statements.record_of_run(connection, current, end.run_id, now=end.ended_at).run
 
 

@@ -1,11 +1,14 @@
 """Costs of the runs of a job, compared with default runs."""
 
+from dataclasses import replace
+from math import hypot
+
 import pytest
 
 from wattune.cli.job.output import account_lines, end_line, overview_document, print_job, simulated_fields
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Trial
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal, StepAccount
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.tariff import Tariff
@@ -20,8 +23,22 @@ JOB = Job(
 )
 
 
+STEPS = 100
+"""Of an epoch."""
+
+
 def ran(order, size, outcome, epochs, energy_j, *, gpu=GPU, exploring=False, recurrence=None, profiling_j=0.0):
+    """A run whose steps take nine tenths of it; a tenth is its start. Steps of 64 take 12 J at the default."""
+    default = Measurement(2.4, 480.0, 0.012, 2.4) if size == 64 and profiling_j else None
+    steps = StepAccount(
+        total=STEPS * epochs,
+        count=STEPS * epochs // 2,
+        cost=Measurement(0.45 * energy_j / 200, 0.45 * energy_j, 0.0, 10.0),
+        default_count=40 if default else 0,
+        default_cost=default,
+    )
     return JobRun(
+        steps=steps if epochs else None,
         id=f"run-{order}",
         order=order,
         recurrence=order if recurrence is None else recurrence,
@@ -67,10 +84,53 @@ def test_an_account_adds_up():
     assert found.spent.energy_j == pytest.approx(33_100.0)  # the run that is not over does not count yet
     assert found.profiling.energy_j == 500.0
     assert found.exploring.energy_j == pytest.approx(14_100.0)
-    assert found.default_run.energy_j == pytest.approx(12_000.0)  # ten epochs at the highest limit
     assert found.best_run.energy_j == pytest.approx(8_500.0)
-    assert found.saving_percent == pytest.approx(100 * (1 - 33_100 / 36_000))
+    # Steps are compared with steps, and runs that were replaced count with all that they cost. The default would have
+    # taken 1,000 steps of 12 J three times; the starts of three runs cost a tenth of each on both sides.
+    steps_j = 0.9 * 27_000 + 100
+    assert found.energy_share.percent == pytest.approx(100 * (steps_j / 36_000 - 1))
+    assert found.default_run.energy_j == pytest.approx(12_000 + 2_700 / 3)
     assert found.break_even == 0
+
+
+def test_the_error_of_a_saving_is_that_of_the_default_and_of_its_epochs():
+    only_default = account(JOB, JobMemory(RUNS[:1]), GPU).energy_share
+    assert only_default.percent == pytest.approx(100 * (9_000 / 12_000 - 1))
+    assert only_default.error_percent == pytest.approx(75 * hypot(0.005, 1.96 * 0.002), rel=0.1)
+    another_size = account(JOB, JobMemory(RUNS[:2]), GPU).energy_share
+    assert another_size.error_percent > 8  # of one run, nobody knows how its epochs scatter
+
+
+@pytest.mark.parametrize(
+    ("steps", "why"),
+    [
+        (None, "counted no steps"),
+        (StepAccount(why_not="the program does not follow its GPU"), "does not follow its GPU"),
+        (
+            StepAccount(total=9, count=9, cost=Measurement(1.0, 200.0, 0.0, 1.0)),
+            "at the default batch size and setting",
+        ),
+    ],
+)
+def test_what_was_not_compared_is_unknown(steps, why):
+    found = account(JOB, JobMemory((replace(RUNS[0], steps=steps),), MEMORY.profiles), GPU)
+    assert (found.energy_share, found.objective_share, found.default_run, found.break_even) == (None,) * 4
+    (line,) = (line for line in account_lines(found, Tariff()) if "saving" in line)
+    assert line.startswith("saving unknown: ")
+    assert why in line
+    document = overview_document(found, Tariff())
+    assert why in document["unknown_because"]
+    assert (document["saving_percent"], document["energy_saving_percent"], document["default_run"]) == (None,) * 3
+    page = job_file(found, searcher="wattune", made="Made now.", suffix=".html", tariff=Tariff())
+    assert f"saving unknown: {document['unknown_because']}" in page
+
+
+def test_start_pauses_and_end_are_alike_on_both_sides():
+    slow_start = replace(RUNS[0], cost=Measurement(500.0, 100_000.0))
+    same, found = (account(JOB, JobMemory((run,)), GPU) for run in (RUNS[0], slow_start))
+    assert found.energy_share == same.energy_share
+    assert found.time_share == same.time_share
+    assert found.default_run.energy_j - same.default_run.energy_j == pytest.approx(90_000.0)
 
 
 def test_sizes_have_states():
@@ -81,7 +141,7 @@ def test_sizes_have_states():
     assert {size.state for size in account(JOB, JobMemory(), GPU).sizes} == {"untried"}
     running = account(JOB, JobMemory(RUNS[5:6]), GPU)
     assert running.sizes[2].state == "running"
-    assert running.saving_percent is None
+    assert running.energy_share is None
 
 
 def test_sizes_of_an_earlier_definition_stay_listed():
@@ -90,17 +150,12 @@ def test_sizes_of_an_earlier_definition_stay_listed():
 
 
 def test_break_even_is_reckoned_from_what_a_run_saves():
-    memory = JobMemory((*RUNS[:2], ran(2, 16, Outcome.STOPPED, 9, 20_000.0, exploring=True)), MEMORY.profiles)
+    memory = JobMemory((*RUNS[:2], ran(2, 16, Outcome.STOPPED, 9, 20_000.0, exploring=True, recurrence=1)))
+    memory = JobMemory((*memory.runs, ran(3, 32, Outcome.REACHED, 8, 8_000.0, recurrence=1)))
     found = account(JOB, memory, GPU)
-    assert found.break_even == 4  # 38,000 J instead of 24,000 J; a run at 32 saves 4,000 J
-    assert found.saving_percent < 0
-    only_default = JobMemory((RUNS[0], ran(1, 32, Outcome.MISSED, 50, 50_000.0, exploring=True)))
-    assert account(JOB, only_default, GPU).break_even is None
-
-
-def test_without_a_default_run_nothing_is_said_to_be_saved():
-    found = account(JOB, JobMemory(RUNS[1:2]), GPU)
-    assert (found.default_run, found.saving_percent, found.break_even) == (None, None, None)
+    # 46,000 J instead of 2 · 12,000 + 1,800 J; a run at 32 saves 12,900 − 8,000 J of a default run.
+    assert found.energy_share.percent > 0
+    assert found.break_even == 5
 
 
 def test_the_newest_part_comes_first():
@@ -118,7 +173,7 @@ def test_all_that_is_shown_says_simulated_where_it_is(capsys):
     out = capsys.readouterr().out
     assert "NVIDIA A40 (simulated)" in out
     assert "NVIDIA V100 (simulated)" not in out
-    assert "next: batch size" in out
+    assert "next on NVIDIA A40 (simulated): batch size" in out
     document = overview_document(found[1], Tariff())
     assert document["gpu"]["simulated"] is True
     assert {size["batch_size"] for size in document["law"]} == {16, 32, 64, 128}
@@ -155,14 +210,14 @@ def test_a_job_without_a_size_to_try_can_be_shown(capsys):
     found = JobView.of(JOB, MEMORY, GPU, searcher=NothingLeft())
     assert found.proposal is None
     print_job(Console(width=80), JOB, (found,), (), Tariff())
-    assert "next: no batch size is left to try" in capsys.readouterr().out
+    assert "next on NVIDIA A40 (simulated): no batch size is left to try" in capsys.readouterr().out
     assert overview_document(found, Tariff())["next"] is None
 
 
 def test_lines_for_people():
     assert account_lines(account(JOB, JobMemory(), GPU), Tariff()) == ("no runs yet on NVIDIA A40 (simulated)",)
     text = "\n".join(account_lines(account(JOB, MEMORY, GPU), Tariff()))
-    assert "energy −8.1 %" in text
+    assert "the steps of 3 recurrences, learning included, against the same work by default: time −32.2 ± " in text
     assert "the savings have paid for learning" in text
     line = end_line(RUNS[0], "the target 0.75 is reached after 10 epochs", Tariff())
     assert line.startswith("run run-0: the target 0.75 is reached after 10 epochs; 10.0 kJ in 50.0 s (simulated) at")

@@ -7,6 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import FakeGpu
 from wattune.cli.job.program import (
     PLACEHOLDERS,
     JobProgram,
@@ -20,13 +21,15 @@ from wattune.cli.job.program import (
     used,
 )
 from wattune.cli.job.recurrence import Attempt, Patience, ReportListener, run_recurrence
+from wattune.cli.job.steps import ProgramSteps
 from wattune.cli.main import run
 from wattune.cli.training_child import Ending, ReportWatch
+from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.reports.report import NoMemory, Report, StepReport, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobGpu, JobRun, Outcome
 from wattune.core.tariff import Tariff
-from wattune.levels.job.session import RunVerdict
+from wattune.levels.job.session import NO_DOUBT, RunVerdict
 
 # definitions
 
@@ -168,6 +171,8 @@ class Live:
 
     def __init__(self):
         self.verdict = None
+        self.following = NO_DOUBT
+        self.gpus = (FakeGpu(),)
         self.steps = 0
         self.metrics = []
         self.run = RUN
@@ -177,8 +182,12 @@ class Live:
         self.replaces = replaces
         return RUN
 
-    def step(self, count=1):
+    def step(self, count=1, *, age_s=0.0):
+        assert age_s == 0
         self.steps += count
+
+    def poll(self):
+        pass
 
     def report(self, metric):
         self.metrics.append(metric)
@@ -193,7 +202,8 @@ class Live:
 
 def listener(linger_s=10.0):
     live, warnings = Live(), []
-    return live, ReportListener(live, linger_s=linger_s, warn=warnings.append), warnings
+    steps = ProgramSteps(live, ProgressEstimator(live.gpus[0].spec.sensors), warn=warnings.append)
+    return live, ReportListener(live, steps, linger_s=linger_s, warn=warnings.append), warnings
 
 
 def ending(code=0, *, interrupted=False, asked=False, tail=""):

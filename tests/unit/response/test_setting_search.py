@@ -118,6 +118,29 @@ def test_core_clocks_are_searched_the_same_way(device):
     assert excess(search, clocks, history, cost) < 0.02
 
 
+@pytest.mark.parametrize("device", ["a100", "a40", "v100"])
+def test_a_clock_within_a_slowdown_limit_is_found_in_few_windows(device):
+    gpu, workload = SimulatedGpu(load_model(device)), make_workload("resnet50:64")
+    spec = gpu.spec
+    clocks = job_settings(spec, JobKnob.SM_CLOCK, limit_w=spec.power_limits.max_w)
+
+    def cost(setting):
+        gpu.apply(setting)
+        before_s, before_j = gpu.count().time_s, gpu.truth_j
+        gpu.run(workload, iterations=20)
+        return Measurement((gpu.count().time_s - before_s) / 20, (gpu.truth_j - before_j) / 20)
+
+    search = SettingSearch(
+        objective=LeastEnergy(0.05), max_power_w=spec.power_limits.max_w, max_mhz=spec.sm_clocks_mhz[-1]
+    )
+    history = searched(search, clocks, cost)
+    default, held = cost(max(clocks)), cost(search.best(clocks, history))
+    allowed = [own.energy_j for own in map(cost, clocks) if own.time_s <= 1.05 * default.time_s]
+    assert len(history) <= 12
+    assert held.time_s <= 1.055 * default.time_s
+    assert 1 - held.energy_j / default.energy_j > 0.7 * (1 - min(allowed) / default.energy_j)
+
+
 def test_several_gpus_are_searched_as_one():
     def four(setting):
         one = a40(setting)

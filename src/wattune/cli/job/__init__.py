@@ -105,20 +105,30 @@ def show(name: str, searcher: str, limit: int, plot: Path | None, as_json: bool)
 @command.command("next", short_help="Show what the next run of a job would get, and why.")
 @click.argument("name")
 @click.option(
-    "--device", "devices", multiple=True, help="GPU that it would run on: auto, nvml:0, sim:a100 … (repeatable)."
+    "--device",
+    "devices",
+    multiple=True,
+    help="GPU that it would run on: auto, nvml:0, sim:a100 … (repeatable).  [default: that of the newest run]",
 )
 @searcher_option
 @json_option
 def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) -> None:
-    """Show which batch size and setting the next run of a job would get on a GPU, and why. This changes nothing."""
+    """Show which batch size and setting the next run of a job would get on a GPU, and why. This changes nothing.
+
+    Without --device the answer is for the GPUs of its newest run, which `job show` lists first.
+    """
     from wattune.cli.gpus import open_gpus
     from wattune.levels.job.gpus import job_gpu_of
-    from wattune.levels.job.view.view_model import JobView, gpu_label
+    from wattune.levels.job.view.view_model import JobView, gpu_label, gpus_of
 
     job_store = open_job_store()
     job, memory = job_store.job(name), job_store.job_memory(name)
-    with open_gpus(*devices) as gpus:
-        gpu = job_gpu_of(gpus)
+    known = () if devices else gpus_of(memory)
+    if known:
+        gpu = known[0]
+    else:
+        with open_gpus(*devices) as gpus:
+            gpu = job_gpu_of(gpus)
     chooser = searcher_named(searcher)
     proposal = chooser.propose(job, memory, gpu)
     setting = JobView.of(job, memory, gpu, searcher=chooser).setting

@@ -18,9 +18,10 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.job.view.charts import epochs_lines
+from wattune.levels.job.view.comparison_words import comparison_words
 from wattune.levels.job.view.cost_map import map_lines
 from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label, job_map, runs_footprint
-from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity
+from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, quantity
 
 if TYPE_CHECKING:
     from wattune.store.job_records import JobSummary, RecordedRun
@@ -76,9 +77,9 @@ def print_job(out: Console, job: Job, found: Sequence[JobView], records: Sequenc
 def _next_line(found: JobView) -> tuple[str, ...]:
     proposal = found.proposal
     if proposal is None:
-        return ("next: no batch size is left to try",)
+        return (f"next on {gpu_label(found.gpu)}: no batch size is left to try",)
     held = "" if found.setting is None else f" at {found.setting}"
-    return (f"next: batch size {proposal.batch_size}{held} – {one_line(proposal.why)}",)
+    return (f"next on {gpu_label(found.gpu)}: batch size {proposal.batch_size}{held} – {one_line(proposal.why)}",)
 
 
 def _say(out: Console, text: str) -> None:
@@ -110,11 +111,7 @@ def account_lines(view: JobView, tariff: Tariff) -> tuple[str, ...]:
         f"target: {_cost(view.spent)} ({footprint_words(view.footprint(tariff))})",
         f"of that {_cost(view.profiling)} for profiling, and {_cost(view.exploring)} for trials",
     ]
-    if view.saving_percent is not None:
-        lines.append(
-            f"against an estimated {_cost(view.default_run)} for each default run: energy "
-            f"{percent(_negative(view.energy_saving_percent))}, cost {percent(_negative(view.saving_percent))}"
-        )
+    lines.append(comparison_words(view))
     lines.append(_even(view))
     return tuple(line for line in lines if line)
 
@@ -190,11 +187,6 @@ def _target(job: Job) -> str:
     return f"{'≥' if job.higher_is_better else '≤'} {job.target:g}"
 
 
-def _negative(value: float | None) -> float | None:
-    """Return a saving as a change: 12 % saved is −12 %."""
-    return None if value is None else -value
-
-
 def _table(*heads: str, numbers: tuple[str, ...]) -> Table:
     table = Table(box=None, pad_edge=False, padding=(0, 2, 0, 0))
     for head in heads:
@@ -206,7 +198,7 @@ def _table(*heads: str, numbers: tuple[str, ...]) -> Table:
 
 Document = dict[str, Any]
 
-_OVERVIEW_FIELDS = ("recurrences", "saving_percent", "energy_saving_percent", "break_even")
+_OVERVIEW_FIELDS = ("recurrences", "break_even")
 _OVERVIEW_COSTS = ("spent", "profiling", "exploring", "default_run", "best_run")
 _SIZE_FIELDS = ("batch_size", "state", "runs", "reached", "failed", "epochs", "energy_j", "time_s")
 _RECORD_FIELDS = ("definition", "comparable", "replaces", "lease_until", "ended_at", "host", "pid")
@@ -248,12 +240,33 @@ def cost_document(cost: Measurement | None) -> Document | None:
     return None if cost is None else {"time_s": cost.time_s, "energy_j": cost.energy_j}
 
 
+def comparison_document(view: JobView) -> Document:
+    """Describe what was saved, as a JSON document; null where it is unknown, with the reason."""
+    energy, time, cost = view.energy_share, view.time_share, view.objective_share
+    found = view.comparison
+    is_unknown = isinstance(found, str)
+    return {
+        "compared_recurrences": 0 if isinstance(found, str) else found.recurrences,
+        "compared_unit": None if isinstance(found, str) else found.unit,
+        "compared_spent": None if isinstance(found, str) else to_json(found.spent),
+        "compared_default": None if isinstance(found, str) else to_json(found.default),
+        "unknown_because": found if is_unknown else None,
+        "saving_percent": None if cost is None else -cost.percent,
+        "saving_error_percent": None if cost is None else cost.error_percent,
+        "energy_saving_percent": None if energy is None else -energy.percent,
+        "energy_saving_error_percent": None if energy is None else energy.error_percent,
+        "slowdown_percent": None if time is None else time.percent,
+        "slowdown_error_percent": None if time is None else time.error_percent,
+    }
+
+
 def overview_document(view: JobView, tariff: Tariff) -> Document:
     """Describe a job on one GPU model: its runs and their cost, the predicted epochs, and what comes next."""
     return {
         "gpu": to_json(view.gpu),
         "runs": len(view.here),
         **_picked(view, _OVERVIEW_FIELDS),
+        **comparison_document(view),
         **{name: cost_document(getattr(view, name)) for name in _OVERVIEW_COSTS},
         "spent_footprint": asdict(view.footprint(tariff)),
         "sizes": [{**_picked(size, _SIZE_FIELDS), "setting": to_json(size.setting)} for size in view.sizes],

@@ -11,9 +11,12 @@ from math import ceil, inf
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import click
+
 from wattune.cli.child import check_command
 from wattune.cli.training_child import ReportWatch
 from wattune.control.reports.file import check_place
+from wattune.control.reports.report import MetricPattern, StepPattern
 from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobRun
 from wattune.devices.gpu import play_on_simulated
@@ -90,6 +93,8 @@ class JobProgram:
     """Workload of simulated GPUs, at the batch size of the run unless it names one."""
     gpus: tuple[Gpu, ...] = ()
     """Empty until they are opened."""
+    injects: bool = True
+    """Whether a hook in its Python counts its steps."""
 
     def check(self, job: Job) -> bool:
         """Raise an error for what cannot work in any run; return whether the command has the batch size."""
@@ -164,6 +169,33 @@ class Wanted:
     higher_is_better: bool | None = None
     max_epochs: int | None = None
     objective: str | None = None
+    metric_file: str | None = None
+    metric_pattern: str | None = None
+    metric_http: int | None = None
+    step_pattern: str | None = None
+
+    def __post_init__(self) -> None:
+        if sum(getattr(self, name) is not None for name in METRIC_SOURCES) > 1:
+            raise click.UsageError("--metric-file, --metric-pattern and --metric-http cannot be used together")
+
+
+METRIC_SOURCES = ("metric_file", "metric_pattern", "metric_http")
+"""Fields of a job, of which one is given."""
+
+
+def watch_of(job: Job) -> ReportWatch:
+    """Return where the metric and the steps of a job are found."""
+    if all(getattr(job, name) is None for name in METRIC_SOURCES):
+        raise InputError(
+            "no option gives the source of the metric",
+            hint="add --metric-pattern 'accuracy: ([0-9.]+)', --metric-file FILE or --metric-http",
+        )
+    return ReportWatch(
+        file=None if job.metric_file is None else Path(job.metric_file),
+        pattern=None if job.metric_pattern is None else MetricPattern.parse(job.metric_pattern),
+        port=job.metric_http,
+        steps=None if job.step_pattern is None else StepPattern.parse(job.step_pattern),
+    )
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:
@@ -193,12 +225,18 @@ def first_definition(name: str, wanted: Wanted) -> Job:
         higher_is_better=wanted.higher_is_better is not False,
         max_epochs=wanted.max_epochs or MAX_EPOCHS,
         objective=wanted.objective or "cost:0.5",
+        metric_file=wanted.metric_file,
+        metric_pattern=wanted.metric_pattern,
+        metric_http=wanted.metric_http,
+        step_pattern=wanted.step_pattern,
     )
 
 
 def redefined(known: Job, wanted: Wanted) -> Job:
     """Return the job with the options changed; a default that is no longer listed must be given again."""
     given = {field: value for field, value in asdict(wanted).items() if value is not None}
+    if given.keys() & set(METRIC_SOURCES):
+        given = dict.fromkeys(METRIC_SOURCES) | given  # another source takes the place of the earlier one
     job = replace(known, **given)
     return known if job == known else job
 
@@ -208,7 +246,9 @@ def changes(before: Job, after: Job) -> tuple[str, ...]:
     lines = []
     for field, title in _TITLES.items():
         old, new = getattr(before, field), getattr(after, field)
-        if old != new:
+        if old != new and old is None:
+            lines.append(f"{title}: {_shown(new)}")
+        elif old != new and new is not None:
             lines.append(f"{title}: {_shown(new)} instead of {_shown(old)}")
     if (before.target, before.higher_is_better) != (after.target, after.higher_is_better):
         lines.append("earlier runs had another target: they are kept and not used")
@@ -222,6 +262,10 @@ _TITLES = {
     "higher_is_better": "higher is better",
     "max_epochs": "most epochs",
     "objective": "objective",
+    "metric_file": "file of the metric",
+    "metric_pattern": "pattern of the metric",
+    "metric_http": "port of the metric",
+    "step_pattern": "pattern of steps",
 }
 
 

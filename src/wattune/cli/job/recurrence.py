@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wattune.cli.job.program import JobProgram
+from wattune.cli.job.steps import POLL_S, ProgramSteps
 from wattune.cli.training_child import Ending, run_watched
 from wattune.control.actuator import restored_if_slow
 from wattune.control.reports.http import Answer
@@ -32,9 +33,11 @@ _OUT_OF_MEMORY = re.compile(
 class ReportListener:
     """Takes the reports of one program, each once, and answers whether it should end."""
 
-    def __init__(self, live: RecurringRun, *, linger_s: float | None, warn: Callable[[str], None]) -> None:
+    def __init__(
+        self, live: RecurringRun, steps: ProgramSteps, *, linger_s: float | None, warn: Callable[[str], None]
+    ) -> None:
         """`linger_s` is the time to save the model once the target is reached; None never ends the program then."""
-        self._live = live
+        self._live, self._steps = live, steps
         self._linger_s = linger_s
         self._warn = warn
         self._counted = StepCount()
@@ -68,7 +71,7 @@ class ReportListener:
             case StepReport():
                 self._counted, count = self._counted.stepped(report)
                 if count:
-                    self._live.step(count)
+                    self._steps.reported(count)
             case NoMemory():
                 self._no_memory = True
             case Unreadable(complaint) if not self._warned:
@@ -156,10 +159,19 @@ def _attempt(
         program.play(run)
         say(f"run {run.id[:8]}: batch size {run.batch_size}: {run.why}")
         command_line, watch, environment = program.for_run(run)
-        listener = ReportListener(live, linger_s=patience.linger_s, warn=say)
-        ending = run_watched(
-            command_line, watch, listener.take, environment=environment, quiet=quiet, grace_s=patience.grace_s
-        )
+        counted = ProgramSteps.of(live, injects=program.injects, has_pattern=watch.steps is not None, warn=say)
+        with counted as (steps, hooked):
+            listener = ReportListener(live, steps, linger_s=patience.linger_s, warn=say)
+            ending = run_watched(
+                command_line,
+                watch,
+                listener.take,
+                environment=hooked(environment),
+                quiet=quiet,
+                grace_s=patience.grace_s,
+                on_wait=steps.follow,
+                wait_s=POLL_S,
+            )
         why = "" if live.verdict is None else live.verdict.why
         with restored_if_slow(program.gpus):
             run = live.end(listener.outcome(ending))

@@ -20,7 +20,6 @@ from wattune.levels.job.policies import SEARCHERS
 if TYPE_CHECKING:
     from wattune.cli.job.program import ScaledRate
     from wattune.cli.job.recurrence import Attempt
-    from wattune.cli.training_child import ReportWatch
     from wattune.core.job import Job
     from wattune.core.tariff import Tariff
     from wattune.devices.gpu import Gpu
@@ -69,6 +68,7 @@ searcher_option = click.option(
     help="The program posts its metric to WATTUNE_METRIC_URL.",
 )
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
+@click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
 @click.option("--device", "devices", multiple=True, help="GPU of the job: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
 @click.option(
@@ -113,6 +113,7 @@ def run(
     metric_pattern: str | None,
     metric_http: int | None,
     step_pattern: str | None,
+    no_inject: bool,
     devices: tuple[str, ...],
     workload: str,
     knob: str,
@@ -136,12 +137,19 @@ def run(
     with another batch size would; then the next attempt starts automatically.
     """
     from wattune.cli.gpus import open_gpus
-    from wattune.cli.job.program import JobProgram, Wanted, changes, first_definition, parse_sizes, redefined
+    from wattune.cli.job.program import (
+        JobProgram,
+        Wanted,
+        changes,
+        first_definition,
+        parse_sizes,
+        redefined,
+        watch_of,
+    )
     from wattune.cli.job.recurrence import Patience, run_recurrence
     from wattune.config import load_config
     from wattune.store.worker import StoreWorker
 
-    watch = _watch(metric_file, metric_pattern, metric_http, step_pattern)
     rate = _rate(lr, lr_rule)
     wanted = Wanted(
         batch_sizes=None if batch_sizes is None else parse_sizes(batch_sizes),
@@ -150,6 +158,10 @@ def run(
         higher_is_better=None if lower is None else not lower,
         max_epochs=max_epochs,
         objective=objective,
+        metric_file=metric_file,
+        metric_pattern=metric_pattern,
+        metric_http=metric_http,
+        step_pattern=step_pattern,
     )
     config = load_config()
     tariff = config.tariff
@@ -159,7 +171,9 @@ def run(
     changed = () if known is None else changes(known, job)
     for line in changed:
         _say(f"{name} is redefined: {line}")
-    asked = JobProgram(command_line=command_line, watch=watch, rate=rate, workload=workload)
+    asked = JobProgram(
+        command_line=command_line, watch=watch_of(job), rate=rate, workload=workload, injects=not no_inject
+    )
     asked.check(job)
     with open_gpus(*devices, wall_clock=True) as gpus:
         program = replace(asked, gpus=gpus)
@@ -174,26 +188,6 @@ def run(
     if complaint is not None:
         print_error(complaint)
     return done[-1].exit_code
-
-
-def _watch(file: str | None, pattern: str | None, port: int | None, steps: str | None) -> ReportWatch:
-    from wattune.cli.training_child import ReportWatch
-    from wattune.control.reports.report import MetricPattern, StepPattern
-
-    given = [option for option in (file, pattern, port) if option is not None]
-    if not given:
-        raise InputError(
-            "no option gives the source of the metric",
-            hint="add --metric-pattern 'accuracy: ([0-9.]+)', --metric-file FILE or --metric-http",
-        )
-    if len(given) > 1:
-        raise click.UsageError("--metric-file, --metric-pattern and --metric-http cannot be used together")
-    return ReportWatch(
-        file=None if file is None else Path(file),
-        pattern=None if pattern is None else MetricPattern.parse(pattern),
-        port=port,
-        steps=None if steps is None else StepPattern.parse(steps),
-    )
 
 
 def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
@@ -227,12 +221,21 @@ def _runs(
     job: Job, gpus: tuple[Gpu, ...], *, knob: JobKnob, searcher: str, worker: StoreWorker, state_dir: Path
 ) -> Callable[[], RecurringRun]:
     """Return a function that makes the run of each attempt."""
+    from wattune.cli.job.steps import POLL_S, following_of
+    from wattune.control.actuator import passes_by_itself
     from wattune.levels.job.policies import searcher_named
     from wattune.levels.job.session import RecurringRun
     from wattune.levels.job.store_access import JobStoreAccess
 
     store_access = JobStoreAccess(job, searcher_named(searcher), worker=worker, state_dir=state_dir, warn=_say)
-    return lambda: RecurringRun(job, gpus, store_access=store_access, knob=knob, warn=_say)
+    following = following_of(gpus)
+    if following.refused is not None:
+        _say(following.refused)
+    # Where time is virtual, much of it may pass between two looks.
+    polled_s = POLL_S if passes_by_itself(gpus[0]) else None
+    return lambda: RecurringRun(
+        job, gpus, store_access=store_access, knob=knob, warn=_say, following=following, polled_s=polled_s
+    )
 
 
 def _document(

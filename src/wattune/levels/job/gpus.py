@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from wattune.control.ranks import Alone, Ranks
-from wattune.control.sweep import evenly
 from wattune.core.errors import InputError
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.job import JobGpu
 from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.levels.job.options import JobKnob
+from wattune.response.points import candidates_of
 
 
 def job_gpu_of(gpus: Sequence[Gpu], ranks: Ranks | None = None) -> JobGpu:
@@ -46,8 +46,8 @@ _NONE = 1e9
 
 
 POINTS = 13
-"""Clocks or limits to choose from, at steps of a twentieth of the highest: the best of them costs some tenths of a
-percent more than the best of all."""
+"""Power limits to choose from, at steps of a twentieth of the highest: the best of them costs some tenths of a percent
+more than the best of all."""
 
 LOWEST_SHARE = 0.4
 """Share of the highest clock below which no published training job uses less energy (Kareus, Perseus, GPOEO)."""
@@ -73,8 +73,14 @@ def job_settings(spec: GpuSpec, knob: JobKnob, *, limit_w: float | None) -> tupl
 
 
 def _clocks(spec: GpuSpec) -> tuple[Setting, ...]:
-    clocks_mhz = [mhz for mhz in spec.sm_clocks_mhz if mhz >= LOWEST_SHARE * spec.sm_clocks_mhz[-1]]
-    return tuple(Setting(sm_mhz=mhz) for mhz in evenly(clocks_mhz, POINTS)) if clocks_mhz else ()
+    """Return the core clocks that a running program may get too, at the highest memory clock, ascending."""
+    return tuple(
+        setting
+        for setting in candidates_of(spec)
+        if setting.sm_mhz is not None
+        and setting.mem_mhz is None
+        and setting.sm_mhz >= LOWEST_SHARE * spec.sm_clocks_mhz[-1]
+    )
 
 
 def _limits(spec: GpuSpec, limit_w: float | None) -> tuple[Setting, ...]:

@@ -115,8 +115,11 @@ class JobPosterior:
 
     def share_of_default(self, size: int) -> float | None:
         """Return the cost of a run at a size over that of one without tuning; None unless both were paid for on this
-        GPU model: the ratio of an estimate from other models to a measurement would mean nothing."""
+        GPU model, and an epoch without tuning was measured: the ratio of an estimate to a measurement would mean
+        nothing."""
         default = self.job.default_batch_size
+        if self.costs.reference is None:
+            return None
         if not {size, default} <= set(self.costs.epoch_s) or not {size, default} <= set(self.epochs.reached_count):
             return None
         level = self.log_cost.mean + np.log(self.overhead)

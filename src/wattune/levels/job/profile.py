@@ -76,6 +76,19 @@ def setting_profiling(
     )
 
 
+def held_setting(job: Job, memory: JobMemory, gpu: JobGpu, batch_size: int) -> Setting | None:
+    """Return the setting that a run of a batch size begins with; None where its profile names none."""
+    profile = memory.profile(gpu, batch_size)
+    if profile is None or not profile.trials:
+        return None
+    search = SettingSearch(
+        objective=profiling_objective(job, gpu, memory, batch_size),
+        gpus=gpu.count,
+        max_power_w=gpu.max_power_w / gpu.count if gpu.max_power_w > 0 else None,
+    )
+    return search.best([trial.choice for trial in profile.trials], profile.trials)
+
+
 def usual_run_s(memory: JobMemory, gpu: JobGpu, batch_size: int) -> float | None:
     """Return the time that a run takes: the mean of its batch size, else that of the newest run; None before any."""
     done = _reached_on(memory, gpu)
@@ -150,14 +163,21 @@ def _similar(profile: Profile, gpu: JobGpu, batch_size: int) -> SimilarProfile:
 
 
 def epoch_trials(
-    trials: History[Setting], steps: int, *, held: Setting | None = None, epoch: Measurement | None = None
+    trials: History[Setting],
+    steps: int,
+    *,
+    held: Setting | None = None,
+    epoch: Measurement | None = None,
+    level: tuple[float, float] = (1.0, 1.0),
 ) -> History[Setting]:
     """Return the cost of an epoch at each setting, from that of an iteration.
+
+    `level` is time and energy of an epoch over those of its iterations, where no whole epoch was held.
 
     `epoch` is the cost of a whole epoch at the setting `held`, with validation and everything between iterations; the
     other settings are scaled by the ratio of their iterations.
     """
-    more_time = more_energy = float(steps)
+    more_time, more_energy = steps * level[0], steps * level[1]
     known = next((trial.cost for trial in trials if trial.choice == held), None)
     if epoch is not None and known is not None and known.time_s > 0 and known.energy_j > 0:
         more_time, more_energy = epoch.time_s / known.time_s, epoch.energy_j / known.energy_j

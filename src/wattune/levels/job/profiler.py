@@ -19,14 +19,21 @@ from wattune.control.actuator import actuator_for
 from wattune.control.ranks import SETTING_SIZE, Agreement, Numbers, Ranks, error_text, setting_numbers, setting_of
 from wattune.core.errors import DeviceError, NotSupported, SettingRefused
 from wattune.core.frontier import History
+from wattune.core.job import StepAccount
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.devices.gpu import Gpu
-from wattune.levels.job.profiling import Interval, ProfileHeld, ProfilingProgress, SettingProfiling
+from wattune.devices.gpu import Gpu, time_of
+from wattune.levels.job.profiling import SETTLE, Interval, ProfileHeld, ProfilingProgress, SettingProfiling
+from wattune.levels.job.step_tally import INTERVAL_S, CounterRead, Pauses, StepTally, cost_between
 
 READS = 8
 """Reads of the counters between two decision points, so that the end of an epoch loses at most an eighth of one."""
+
+FRESH_S = 0.05
+"""A look at the counters is too old after this: a slow driver or a busy machine has come between."""
+STILL_S = 1.0
+"""Ten refreshes of the slowest counters."""
 
 _NOTHING = Measurement(0.0, 0.0)
 
@@ -64,14 +71,6 @@ _ORDER_SIZE = SETTING_SIZE + 2
 _NO_MORE = _Order(None, None)
 
 
-@dataclass(frozen=True, slots=True)
-class _CounterRead:
-    """The counters after so many iterations of an epoch; None where one of them did not answer."""
-
-    steps: int
-    counts: tuple[Count, ...] | None
-
-
 class Profiler:
     """Sets and measures the GPUs of this process until the best setting is held."""
 
@@ -83,8 +82,10 @@ class Profiler:
         ranks: Ranks,
         warn: Callable[[str], None],
         synchronise: Callable[[], None] | None = None,
+        needs_steps: bool = False,
     ) -> None:
-        self._policy, self._gpus, self._warn = policy, tuple(gpus), warn
+        """`needs_steps` where epochs without steps show nothing of a setting."""
+        self._policy, self._gpus, self._warn, self._needs_steps = policy, tuple(gpus), warn, needs_steps
         self.agreement = Agreement(ranks)
         self._opened = ExitStack()
         self._actuator = self._opened.enter_context(actuator_for(gpus))
@@ -98,13 +99,22 @@ class Profiler:
         self._order = _NO_MORE
         self._is_confirmed = True
         """True once all ranks are known to have taken the setting."""
-        self._began: tuple[Count, ...] | None = None
-        self._before: _CounterRead | None = None
-        self._last: _CounterRead | None = None
+        self._began: CounterRead | None = None
+        """The beginning of the epoch; of the first one its first step, since what comes before is no training."""
+        self._before: CounterRead | None = None
+        self._last: CounterRead | None = None
         self._joined = False
-        self._steps = 0
+        self._steps = self._all_steps = self._epochs = 0
         self._usual_steps: int | None = None
-        self._decided = False
+        self._moved: tuple[Count, ...] | None = None
+        self._polled_s: float | None = None
+        self._now_s = time_of(self._gpus[0])
+        self._set_s: float | None = None
+        self._pauses, self._has_paused = Pauses(), False
+        period_s = policy.windows.counter_period_s
+        self._tally = StepTally(counter_period_s=period_s)
+        self._by_epochs = StepTally(counter_period_s=period_s, interval_s=0.0)
+        """The same for programs that report no steps."""
 
     @property
     def is_over(self) -> bool:
@@ -131,39 +141,64 @@ class Profiler:
         """Iterations of the last epoch; None before its end, or where the program reports none."""
         return self._usual_steps or None
 
+    @property
+    def account(self) -> StepAccount:
+        """The cost of the steps so far on the GPUs of this process, or of epochs where no step was reported."""
+        if self._all_steps:
+            return self._tally.account(self._all_steps)
+        return self._by_epochs.account(self._epochs, unit="epoch")
+
     def begin_epoch(self) -> None:
         """Begin an epoch. The first one sets the first setting."""
-        if not self._decided:
-            self._decided = True
+        if not self._epochs:
             self._decide(lambda: _NOTHING, lambda _: self._policy.start())
+        self._epochs += 1
         self._steps = 0
         self._before = self._last = None
-        self._began = None if self.is_over else self._counts()
+        self._began = None if self._epochs == 1 else self._read(0.0)
 
-    def step(self, count: int = 1) -> None:
-        """Count iterations and, at a decision point, agree on the next setting."""
+    def poll(self) -> None:
+        """Look whether the counters have moved: a count is far more exact when its age is known."""
+        counts, self._polled_s = self._count_all(), self._time_s()
+        if counts is None:
+            self._moved = None
+        elif self._moved is None:
+            self._moved = counts
+        else:
+            pairs = zip(self._moved, counts, strict=True)
+            self._moved = tuple(now if now.energy_j != known.energy_j else known for known, now in pairs)
+
+    def step(self, count: int = 1, *, age_s: float = 0.0) -> None:
+        """Count iterations, the last of which ended so long ago, and at a decision point agree on the next setting."""
         self._steps += count
+        self._all_steps += count
+        self._follow(count, age_s)
         due = self._order.steps
         if not due:
             return
         if self._before is None:
-            self._before = self._last = self._read()
-        elif self._steps - self._before.steps >= due:
-            self._last = self._read()
+            self._before = self._last = self._read(age_s)
+            self._has_paused = False
+        elif self._all_steps - self._before.steps >= due:
+            self._last = self._read(age_s)
             self._decide_on_interval(self._before, self._last)
         elif self._is_read_due(due):
-            self._last = self._read()
+            self._last = self._read(age_s)
 
     def end_epoch(self) -> None:
         """End an epoch, validation included, and take its measurement into account."""
+        if not self._all_steps:
+            ended = replace(self._read(0.0), steps=self._epochs)
+            self._by_epochs.read(ended, is_default=self._holds_default)
         if self._order.steps == 0:
             self._decide_on_epoch()
         elif self.is_searching:
             if self.by_epoch or max(self._steps, self._usual_steps or 0) < 2:
-                if not self.by_epoch:
+                if not self.by_epoch and not self._needs_steps:
                     self.by_epoch = True
                     self._policy = self._policy.by_epoch()
-                self._decide_on_epoch()
+                if not self._needs_steps:
+                    self._decide_on_epoch()
             elif self._last is not None and self._before is not None and self._last.steps > self._before.steps:
                 self._decide_on_interval(self._before, self._last)
         elif not self._is_confirmed:
@@ -182,31 +217,82 @@ class Profiler:
     def _is_read_due(self, due: int) -> bool:
         last = self._last or self._before
         every = max(due // READS, 1)
-        return self._steps == self._usual_steps or (last is not None and self._steps - last.steps >= every)
+        return self._steps == self._usual_steps or (last is not None and self._all_steps - last.steps >= every)
 
-    def _read(self) -> _CounterRead:
-        return _CounterRead(self._steps, self._counts())
+    def _follow(self, count: int, age_s: float) -> None:
+        """Take account of steps: at the end of a pause, and then once a second."""
+        now_s = self._time_s()
+        if now_s is None:
+            return
+        ended_s = now_s - age_s
+        if self._pauses.is_pause(ended_s, count):
+            self._has_paused = True
+            self._tally.pause()
+        if self._epochs == 1 and self._began is None:
+            self._began = self._read(age_s)
+        latest_s = self._tally.latest_s
+        if latest_s is None or ended_s - latest_s >= INTERVAL_S or self._steps == self._usual_steps:
+            self._tally.read(self._read(age_s), is_default=self._holds_default)
+
+    @property
+    def _holds_default(self) -> bool:
+        """Whether the setting is that without tuning, and has settled."""
+        if self.setting not in (None, max(self._policy.candidates, default=None)):
+            return False
+        now_s = self._time_s()
+        return self._set_s is None or (now_s is not None and now_s - self._set_s >= SETTLE.least_s)
+
+    def _read(self, age_s: float) -> CounterRead:
+        counts, now_s = self._counts(), self._time_s()
+        if now_s is None:
+            return CounterRead(self._all_steps, 0.0, None)
+        return CounterRead(self._all_steps, now_s - age_s, counts)
+
+    def _time_s(self) -> float | None:
+        """Return the time of the first GPU; None where that does not answer, which shows when its counter is read."""
+        try:
+            return self._now_s()
+        except Exception:  # of a device or its driver
+            return None
 
     def _decide_on_epoch(self) -> None:
-        began = self._began
-        self._decide(lambda: spent_between(began, self._counts()), lambda spent: self._stepped(1, spent))
+        """Decide on the whole epoch. Without steps nobody knows when the first one began: it shows nothing."""
+        began, steps = self._began, self._steps
+        if self._epochs == 1 and steps < 2:
+            return
+        # The first epoch is measured from the end of its first step.
+        whole = steps / (steps - 1) if self._epochs == 1 else 1.0
 
-    def _decide_on_interval(self, before: _CounterRead, last: _CounterRead) -> None:
+        def measured() -> Measurement | None:
+            cost = None if began is None else cost_between(began, self._read(0.0))
+            return None if cost is None else cost / (1.0 / whole)
+
+        self._decide(measured, lambda spent: self._stepped(1, spent))
+
+    def _decide_on_interval(self, before: CounterRead, last: CounterRead) -> None:
         """Decide on the interval between two reads of the counters; the next one begins where it ends."""
 
         def measured() -> Measurement | None:
-            if self._synchronise is not None and last.steps == self._steps:
+            if self._synchronise is not None and last.steps == self._all_steps:
                 self._synchronise()
-                self._last = self._read()
-            return spent_between(before.counts, (self._last or last).counts)
+                self._last = self._read(0.0)
+            return cost_between(before, self._last or last)
 
-        self._decide(measured, lambda spent: self._stepped(last.steps - before.steps, spent))
+        def stepped(spent: Measurement) -> ProfilingProgress:
+            # An interval with a pause is not of steps alone.
+            return self.progress if self._has_paused else self._stepped(last.steps - before.steps, spent)
+
+        restarts = self.progress.restarts
+        self._decide(measured, stepped)
+        if self.progress.restarts > restarts:
+            self._tally.begin_again()
         self._before = self._last
-        self._joined = True
+        self._joined, self._has_paused = True, False
 
     def _stepped(self, steps: int, spent: Measurement) -> ProfilingProgress:
         if spent.time_s <= 0 or spent.energy_j <= 0:
-            return self._policy.given_up(self.progress)
+            # In a moment no counter moves; one that stands still for longer shows nothing.
+            return self.progress if 0 < spent.time_s < STILL_S else self._policy.given_up(self.progress)
         return self._policy.step(self.progress, Interval(steps, spent.time_s, spent.energy_j, self._joined))
 
     def _decide(
@@ -236,6 +322,9 @@ class Profiler:
         self._is_confirmed = self._order.setting == before.setting
         if self._is_confirmed:
             return
+        self._tally.change()
+        self._by_epochs.change()
+        self._set_s = self._time_s()
         if self._order.setting is None:
             self._actuator.disable("no setting is held")
         else:
@@ -256,19 +345,15 @@ class Profiler:
                 raise error
 
     def _counts(self) -> tuple[Count, ...] | None:
-        """Return the counters now, or None where one of them does not answer."""
+        """Return the counters as they moved last, where that was seen just now; None where one does not answer."""
+        now_s = self._time_s()
+        if self._moved is None or self._polled_s is None or now_s is None or now_s - self._polled_s > FRESH_S:
+            return self._count_all()
+        return self._moved
+
+    def _count_all(self) -> tuple[Count, ...] | None:
         try:
             return tuple(gpu.count() for gpu in self._gpus)
         except Exception as error:  # of a device or its driver; the next decision ends the profiling on all ranks
             self._warn(f"{error_text(error)}; profiling ends here")
             return None
-
-
-def spent_between(before: Sequence[Count] | None, after: Sequence[Count] | None) -> Measurement | None:
-    """Return what several GPUs spent between two readings of their counters; None where a counter was set back."""
-    if before is None or after is None:
-        return None
-    try:
-        return Measurement.together(map(Measurement.between, before, after))
-    except ValueError:
-        return None

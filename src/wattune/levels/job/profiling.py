@@ -58,6 +58,11 @@ MEASURE = Until(least_steps=4, most_s=15.0, precision=0.01)
 """In intervals, up to a relative standard error of time and energy; one iteration that takes longer is a window."""
 
 
+REFERENCE = Until(least_steps=4, most_s=10.0, precision=0.004)
+FINE_S, FINE_INTERVAL_S = 0.02, 0.5
+"""Of counters that are as exact as this, shorter intervals are exact enough."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Windows:
     """Lengths of settling, of intervals and of windows."""
@@ -67,6 +72,11 @@ class Windows:
     settle: Until = SETTLE
     interval_s: float = 1.0
     measure: Until = MEASURE
+    reference: Until = MEASURE
+    """The same for the first one at the highest setting, which everything is compared with."""
+    again: bool = False
+    """Whether that is measured again where a lower one was faster, and after the search: a program may be slow in its
+    first minute, while it compiles and fills caches."""
 
     @property
     def shortest_interval_s(self) -> float:
@@ -84,10 +94,13 @@ _PROFILED_SHARE = 0.4
 def windows_for(run_s: float | None, *, counter_period_s: float) -> Windows:
     """Return windows that fit the length of a run, where it is known: short ones have fewer and shorter intervals."""
     usual = Windows(counter_period_s=counter_period_s)
+    if counter_period_s <= FINE_S:
+        usual = replace(usual, interval_s=FINE_INTERVAL_S, reference=REFERENCE, again=True)
     if run_s is None or run_s >= _SHORT_RUN_S:
         return usual
     least = Until(least_steps=2, most_s=max(run_s / 8, 2 * usual.shortest_interval_s), precision=0.01)
-    return replace(usual, interval_s=max(run_s / _SHORT_RUN_S, 0.1), measure=least)
+    interval_s = min(max(run_s / _SHORT_RUN_S, 0.1), usual.interval_s)
+    return replace(usual, interval_s=interval_s, measure=least, reference=least, again=False)
 
 
 def windows_in(run_s: float | None, windows: Windows) -> int | None:
@@ -97,7 +110,7 @@ def windows_in(run_s: float | None, windows: Windows) -> int | None:
     return max(int(_PROFILED_SHARE * run_s / (windows.settle.least_s + windows.measure.most_s)), 1)
 
 
-ONE_INTERVAL = Windows(settle=Until(), measure=Until(most_s=0.0))
+ONE_INTERVAL = Windows(settle=Until(), measure=Until(most_s=0.0), reference=Until(most_s=0.0))
 """Every interval is a window: for programs that report epochs only, and for replays of tables, whose intervals are
 whole epochs and whose energies come from no counter (`counter_period_s=0`)."""
 
@@ -135,6 +148,8 @@ class ProfilingProgress:
     """Their costs are per iteration."""
     refused: frozenset[Setting] = frozenset()
     """Settings that the GPU refused."""
+    restarts: int = 0
+    """How often the program became faster, so that earlier windows were dropped."""
     again: bool = False
     """True where an earlier profile is valid and gets extra windows; the first one is then at its best setting."""
 
@@ -258,7 +273,9 @@ class SettingProfiling:
         intervals = (*window.intervals, interval)
         cost = window_cost(intervals, self.windows.counter_period_s)
         time_s = sum(each.time_s for each in intervals)
-        if not self.windows.measure.is_over(time_s=time_s, steps=len(intervals), error=standard_error(cost)):
+        is_first = choice == self.candidates[-1] and all(trial.choice != choice for trial in progress.windows)
+        until = self.windows.reference if is_first else self.windows.measure
+        if not until.is_over(time_s=time_s, steps=len(intervals), error=standard_error(cost)):
             return replace(progress, state=Measuring(choice, replace(window, intervals=intervals)))
         after = replace(progress, windows=(*progress.windows, Trial(choice, cost)))
         return self._held(after) if len(after.windows) >= self.most_windows else self._next(after)
@@ -266,9 +283,21 @@ class SettingProfiling:
     def _next(self, progress: ProfilingProgress) -> ProfilingProgress:
         """Return the state with the setting to measure next, or hold the best one."""
         allowed = self._allowed(progress)
+        if self.windows.again and not progress.again and allowed:
+            progress = _without_old(progress, max(allowed))
+            if _is_too_fast(progress.windows, max(allowed)):
+                return replace(progress, state=Settling(max(allowed), _SINCE_NOW))
         enough = progress.again and len(progress.windows) > self.extra_windows
         wanted = self.search.propose(allowed, self._history(progress)) if allowed and not enough else None
+        wanted = wanted or self._reference_again(progress, allowed)
         return self._held(progress) if wanted is None else replace(progress, state=Settling(wanted, _SINCE_NOW))
+
+    def _reference_again(self, progress: ProfilingProgress, allowed: tuple[Setting, ...]) -> Setting | None:
+        """Return the highest setting where this search has measured it at its beginning alone."""
+        highest = max(allowed, default=None)
+        measured = [trial.choice for trial in progress.windows]
+        once = len(measured) > 1 and measured[0] == highest and highest not in measured[1:]
+        return highest if self.windows.again and once and not progress.again else None
 
     def _history(self, progress: ProfilingProgress) -> History[Setting]:
         """Return the cost of an iteration at each setting: the windows, and an earlier profile that is still valid.
@@ -303,6 +332,32 @@ class SettingProfiling:
             return None
         best = self.search.best(self.candidates, known)
         return next((trial for trial in known if trial.choice == best), None)
+
+
+TOO_FAST, OTHER = 0.97, 0.03
+"""A lower clock makes nothing faster; two windows at one setting that differ by more show that the program changed."""
+MOST_RESTARTS = 3
+
+
+def _is_too_fast(windows: History[Setting], highest: Setting) -> bool:
+    """Return whether a lower setting was faster than the last window at the highest, since that was measured."""
+    places = [place for place, window in enumerate(windows) if window.choice == highest]
+    if not places:
+        return False
+    reference = windows[places[-1]].cost
+    since = (window.cost for window in windows[places[-1] + 1 :])
+    return any(cost.time_s + (cost.time_error_s or 0.0) < TOO_FAST * reference.time_s for cost in since)
+
+
+def _without_old(progress: ProfilingProgress, highest: Setting) -> ProfilingProgress:
+    """Drop the windows before the last one where that shows, at the highest setting, that the program became faster."""
+    *earlier, last = progress.windows or (None,)
+    before = next((one.cost for one in reversed(earlier) if one is not None and one.choice == highest), None)
+    if last is None or before is None or last.choice != highest or progress.restarts >= MOST_RESTARTS:
+        return progress
+    if last.cost.time_s > (1.0 - OTHER) * before.time_s:
+        return progress
+    return replace(progress, windows=(last,), restarts=progress.restarts + 1)
 
 
 def window_cost(intervals: tuple[Interval, ...], counter_period_s: float) -> Measurement:

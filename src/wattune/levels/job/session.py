@@ -20,7 +20,7 @@ from typing import TypeVar
 from wattune.control.ranks import Agreement, Alone, Numbers, Ranks, error_text
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
-from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, metric_value
+from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, StepAccount, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import Setting
@@ -28,8 +28,9 @@ from wattune.devices.gpu import Gpu
 from wattune.levels.job.gpus import found_limit_w, job_gpu_of, job_settings
 from wattune.levels.job.options import JobKnob, scaled_rate
 from wattune.levels.job.profile import epoch_trials, level_distance, setting_profiling
-from wattune.levels.job.profiler import Profiler, spent_between
-from wattune.levels.job.profiling import ProfileHeld, SettingProfiling
+from wattune.levels.job.profiler import Profiler
+from wattune.levels.job.profiling import COUNTER_PERIOD_S, ProfileHeld, SettingProfiling
+from wattune.levels.job.step_tally import of_all, spent_between
 from wattune.levels.job.store_access import JobStoreAccess, LeaseKeeper
 
 LEVEL_DISTANCE = 0.05
@@ -44,6 +45,27 @@ _T = TypeVar("_T")
 def log_warning(text: str) -> None:
     """Log what went wrong without stopping the training."""
     logging.getLogger("wattune").warning(text)
+
+
+@dataclass(frozen=True, slots=True)
+class Following:
+    """What is known beforehand of whether the program follows the clocks of its GPUs, which simulated ones may not."""
+
+    refused: str | None = None
+    """Why its times show nothing of a setting: then nothing is set, and nothing compared."""
+    needs_steps: str | None = None
+    """The same of a program without counted steps."""
+
+    def judged(self, account: StepAccount) -> StepAccount:
+        """Return the account, empty where it shows nothing."""
+        if self.refused is not None:
+            return StepAccount(why_not=self.refused)
+        if self.needs_steps is not None and account.unit != "step":
+            return StepAccount(why_not=self.needs_steps)
+        return account
+
+
+NO_DOUBT = Following()
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,13 +89,19 @@ class RecurringRun:
         ranks: Ranks | None = None,
         synchronise: Callable[[], None] | None = None,
         warn: Callable[[str], None] = log_warning,
+        following: Following = NO_DOUBT,
+        polled_s: float | None = None,
     ) -> None:
-        """`warn` is called with problems that do not stop the training; `synchronise` waits for the GPUs' work."""
+        """`warn` is called with problems that do not stop the training; `synchronise` waits for the GPUs' work.
+
+        `polled_s` is the longest time between two calls of `poll`, where it is called.
+        """
         self.job, self.gpus = job, tuple(gpus)
         self.verdict: RunVerdict | None = None
         """The outcome and its reason; None while the run goes on."""
         self._agreement = Agreement(ranks or Alone())
         self._store_access, self._knob, self._synchronise, self._warn = store_access, knob, synchronise, warn
+        self.following, self._polled_s = following, polled_s
         self._run: JobRun | None = None
         self._profiler: Profiler | None = None
         self._cached: History[Setting] = ()
@@ -83,6 +111,8 @@ class RecurringRun:
         """Cost of this process, as far as its counters were readable."""
         self._epoch: Measurement | None = None
         """The last epoch, where one setting was held for all of it."""
+        self._first: Measurement | None = None
+        """The cost until the first report."""
         self._is_held = False
         """True where the setting of this epoch was known when it began."""
         self._profile_is_final = False
@@ -188,10 +218,15 @@ class RecurringRun:
             yield batch
             self.step()
 
-    def step(self, count: int = 1) -> None:
-        """Count iterations that have ended."""
+    def step(self, count: int = 1, *, age_s: float = 0.0) -> None:
+        """Count iterations that have ended, the last of them so long ago."""
         if self._profiler is not None and self.verdict is None:
-            self._profiler.step(count)
+            self._profiler.step(count, age_s=age_s)
+
+    def poll(self) -> None:
+        """Look whether the energy counters have moved; called often, they are far more exact."""
+        if self._profiler is not None and self.verdict is None and self._polled_s is not None:
+            self._profiler.poll()
 
     def report(self, metric: float | None) -> bool:
         """End an epoch with its metric, and return whether to go on.
@@ -258,7 +293,14 @@ class RecurringRun:
         self._before = tuple(gpu.count() for gpu in self.gpus)
         policy = self._policy(run, memory, limit_w)
         self._cached = policy.cached
-        self._profiler = Profiler(policy, self.gpus, ranks=self._ranks, warn=self._warn, synchronise=self._synchronise)
+        self._profiler = Profiler(
+            policy,
+            self.gpus,
+            ranks=self._ranks,
+            warn=self._warn,
+            synchronise=self._synchronise,
+            needs_steps=self.following.needs_steps is not None,
+        )
         self._begin_epoch(self._profiler)
         if self._ranks.rank == 0:
             self._lease = LeaseKeeper(lambda: self._store_access.renew(run), lease_s=self._store_access.lease_s)
@@ -267,11 +309,13 @@ class RecurringRun:
     def _policy(self, run: JobRun, memory: JobMemory, limit_w: float | None) -> SettingProfiling:
         spec = self.gpus[0].spec
         limits, clocks, period_s = spec.power_limits, spec.sm_clocks_mhz, spec.sensors.counter_period_s
+        if self._polled_s is not None:
+            period_s = min(self._polled_s, COUNTER_PERIOD_S if period_s is None else period_s)
         return setting_profiling(
             self.job,
             memory,
             run,
-            job_settings(spec, self._knob, limit_w=limit_w),
+            () if self.following.refused else job_settings(spec, self._knob, limit_w=limit_w),
             max_power_w=None if limits is None else limits.max_w,
             limit_w=limit_w,
             max_mhz=clocks[-1] if clocks else None,
@@ -280,21 +324,24 @@ class RecurringRun:
 
     def _begin_epoch(self, profiler: Profiler) -> None:
         profiler.begin_epoch()
-        self._is_held = not profiler.is_searching
+        # The first epoch begins with the start of the program, which is no part of the others.
+        self._is_held = not profiler.is_searching and self.run.epochs > 0
 
     def _agreed_verdict(self, metric: float | None) -> RunVerdict | None:
         """Add an epoch to the run and return how the run ended, as rank 0 judges; None where it goes on."""
-        mine, epochs = self._own_cost(), self.run.epochs
+        mine, account, epochs = self._own_cost(), self._current().account, self.run.epochs
+        powers_w = account.cost.power_w, 0.0 if account.default_cost is None else account.default_cost.power_w
         verdict: RunVerdict | None = None
 
         def judge(sums: Numbers, maxima: Numbers) -> Numbers:
             nonlocal verdict
             self._count_epoch(metric, Measurement(maxima[1], sums[0]))
+            self._run = replace(self.run, steps=self.following.judged(of_all(account, sums[2:])))
             if self._ranks.rank == 0:
                 verdict = self._judged()
             return (-1.0 if verdict is None else _OUTCOMES.index(verdict.outcome),)
 
-        answer = self._agreement.decide(lambda: (mine.energy_j, mine.time_s), judge, sizes=(2, 1))
+        answer = self._agreement.decide(lambda: (mine.energy_j, mine.time_s, *powers_w), judge, sizes=(4, 1))
         if answer is not None:
             return None if answer[0] < 0 else RunVerdict(_OUTCOMES[int(answer[0])], self._shared_reason(verdict))
         if self.run.epochs == epochs:
@@ -311,6 +358,7 @@ class RecurringRun:
 
     def _count_epoch(self, metric: float | None, cost: Measurement) -> None:
         before = self.run.cost or _NOTHING
+        self._first = self._first or cost
         self._run = replace(self._spent(cost), metrics=(*self.run.metrics, metric))
         self._epoch = None
         if self._is_held and cost.time_s > before.time_s and cost.energy_j > before.energy_j:
@@ -384,15 +432,29 @@ class RecurringRun:
         steps = 1 if profiler.by_epoch else profiler.epoch_steps
         trials = profiler.measured_so_far
         if steps is not None and len(trials) >= len(self._cached) and trials:
-            known = epoch_trials(trials, steps)
+            known = epoch_trials(trials, steps, level=self._level(steps))
             self._store_access.keep_profile(Profile(gpu=self.run.gpu, batch_size=self.run.batch_size, trials=known))
+
+    def _level(self, steps: int) -> tuple[float, float]:
+        """Return time and energy of an epoch over those of its steps, as the epochs after the first show them."""
+        cost, first, account, later = self.run.cost, self._first, self.run.steps, self.run.epochs - 1
+        if cost is None or first is None or account is None or not account.count or not later:
+            return 1.0, 1.0
+        share = later * steps / account.count
+        return (
+            max((cost.time_s - first.time_s) / (share * account.cost.time_s), 1.0),
+            max((cost.energy_j - first.energy_j) / (share * account.cost.energy_j), 1.0),
+        )
 
     def _epoch_trials(self, held: ProfileHeld, profiler: Profiler) -> History[Setting]:
         """Return the cost of an epoch at each measured setting; nothing where that is stored already."""
         if held.trials:
             steps = 1 if profiler.by_epoch else profiler.epoch_steps
             epoch = None if profiler.by_epoch else self._epoch
-            return () if steps is None else epoch_trials(held.trials, steps, held=held.choice, epoch=epoch)
+            if steps is None:
+                return ()
+            level = (1.0, 1.0) if profiler.by_epoch else self._level(steps)
+            return epoch_trials(held.trials, steps, held=held.choice, epoch=epoch, level=level)
         if self._epoch is None or level_distance(self._cached, held.choice, self._epoch) <= LEVEL_DISTANCE:
             return ()
         return epoch_trials(self._cached, 1, held=held.choice, epoch=self._epoch)

@@ -121,6 +121,7 @@ class JobStoreAccess:
             cost=run.cost,
             profiling=run.profiling,
             setting=run.setting,
+            steps=run.steps,
             metrics=run.metrics,
         )
         if self._late is None:

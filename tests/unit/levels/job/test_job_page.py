@@ -15,14 +15,22 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
 from wattune.core.setting import Setting
 from wattune.core.tariff import Price, Tariff
+from wattune.levels.job.view.comparison import JobComparison, Share
 from wattune.levels.job.view.cost_map import cost_map
 from wattune.levels.job.view.page import job_file, job_page
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.page import Drawing, Figures, LargeChart, Page, Table
-from wattune.render.quantity import number
+from wattune.render.quantity import UNKNOWN, number
 
 NOTHING = Measurement(0.0, 0.0)
 NO_TARIFF = Tariff()
+COMPARED = JobComparison(
+    unit="step",
+    recurrences=9,
+    spent=Measurement(8000.0, 2e6),
+    default=Measurement(7800.0, 2.3e6),
+    whole=Measurement(9000.0, 2.2e6),
+)
 
 
 def overview(name: str = "nightly-bert", **changes: object) -> JobView:
@@ -31,8 +39,10 @@ def overview(name: str = "nightly-bert", **changes: object) -> JobView:
         "spent": Measurement(9000.0, 2.2e6),
         "profiling": Measurement(100.0, 2.2e4),
         "exploring": Measurement(1000.0, 2e5),
-        "saving_percent": 12.3,
-        "energy_saving_percent": 4.0,
+        "comparison": COMPARED,
+        "objective_share": Share(-12.3, 1.0),
+        "energy_share": Share(-14.1, 1.2),
+        "time_share": Share(3.0, 0.5),
         "break_even": 0,
     }
     return view(name, **{**figures, **changes})
@@ -50,8 +60,8 @@ def empty() -> JobView:
     gpu = replace(GPU, simulated=True)
     nobody = {"memory": JobMemory(), "predicted": (), "proposal": None, "default_run": None, "gpu": gpu}
     spent = {"recurrences": 0, "spent": NOTHING, "profiling": NOTHING, "exploring": NOTHING}
-    unknown = {"saving_percent": None, "energy_saving_percent": None, "break_even": None}
-    return overview(**nobody, **spent, **unknown)
+    unknown = dict.fromkeys(("objective_share", "energy_share", "time_share", "break_even"))
+    return overview(**nobody, **spent, **unknown, comparison="nothing was compared")
 
 
 def bench(cases: int = 2, **changes: object) -> JobBenchReport:
@@ -104,7 +114,8 @@ def test_the_page_of_a_job_joins_all_pictures() -> None:
     ]
     assert any(isinstance(section, Drawing) for section in page.sections)
     assert page.lead == (
-        "9 recurrences on V100: cost −12.3 % against as many runs of the default (512), learning included. "
+        "12 runs on V100: the steps of 9 recurrences, learning included, against the same work by default: "
+        "time +3.0 ± 0.5 %, energy −14.1 ± 1.2 %, cost −12.3 ± 1.0 %. "
         "The next run gets batch size 128: 19 ± 3 epochs expected."
     )
 
@@ -128,7 +139,7 @@ def test_a_card_has_the_saving_of_the_next_choice_in_the_long_run() -> None:
 
 
 def test_more_than_the_default_is_said_as_plainly() -> None:
-    assert "cost +2.0 % against as many" in job_overview_page(overview(saving_percent=-2.0)).lead
+    assert "cost +2.0 ± 0.5 %" in job_overview_page(overview(objective_share=Share(2.0, 0.5))).lead
 
 
 def test_names_are_escaped() -> None:
@@ -155,8 +166,11 @@ def test_a_job_without_runs_has_a_page_without_empty_pictures() -> None:
 
 
 def test_without_the_cost_of_the_default_nothing_is_claimed() -> None:
-    lead = job_overview_page(overview(saving_percent=None)).lead
-    assert "what the default costs is not known yet" in lead
+    page = job_overview_page(overview(comparison="nothing was compared", objective_share=None, energy_share=None))
+    assert "saving unknown: nothing was compared." in page.lead
+    figures = page.sections[0]
+    assert isinstance(figures, Figures)
+    assert figures.figures[0].value == UNKNOWN
 
 
 def test_an_svg_is_the_first_picture_only() -> None:

@@ -7,14 +7,16 @@ import pytest
 from fakes import FakeGpu
 from job_runs import JOB, Jobs, Stubborn, gpu_of, train
 from wattune.core.errors import DeviceLost, InputError, NoPermission, SettingRefused, StoreError
-from wattune.core.job import JobMemory, Outcome
+from wattune.core.job import JobMemory, Outcome, StepAccount
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.levels.job.gpus import job_gpu_of
 from wattune.levels.job.options import JobKnob
 from wattune.levels.job.profile import profiling_objective
-from wattune.levels.job.session import is_out_of_memory
+from wattune.levels.job.session import Following, RecurringRun, is_out_of_memory
+from wattune.levels.job.step_tally import of_all
+from wattune.levels.job.view.comparison import compare
 from wattune.workloads.catalog import make_workload
 
 
@@ -156,7 +158,9 @@ def test_without_steps_every_epoch_is_a_window(jobs):
     assert settings[-1] == settings[-2]
     run = session.end()
     profile = jobs.job_store.job_memory("nightly").profile(run.gpu, 64)
-    assert {trial.choice for trial in profile.trials} == set(settings[: len(profile.trials)])
+    assert {trial.choice for trial in profile.trials} == set(
+        settings[1 : 1 + len(profile.trials)]
+    )  # not the first, with its start
 
 
 def test_a_run_of_iterations_without_epochs_is_profiled_as_it_goes(jobs):
@@ -432,3 +436,118 @@ def test_a_run_too_short_for_its_search_leaves_a_profile_that_the_next_one_conti
     assert known[-1] > known[0]
     assert run.profiling.time_s < 0.6 * run.cost.time_s
     assert jobs.warnings == []
+
+
+def followed(jobs, **changes):
+    """A session whose counters are polled, as `wattune job run` does."""
+    gpu = gpu_of()
+    job = replace(JOB, objective="energy:5%", max_epochs=100)
+    return RecurringRun(
+        job,
+        (gpu,),
+        store_access=jobs.store_access(job),
+        knob=JobKnob.SM_CLOCK,
+        warn=jobs.warnings.append,
+        polled_s=0.02,
+        **changes,
+    )
+
+
+def steps_of(session, count, *, slower_s=0.0):
+    """Let a program train so many steps, with work of its own in each, and look at the counters meanwhile."""
+    for _ in range(count):
+        session.gpus[0].run(make_workload("resnet50:64"))
+        session.gpus[0].idle(slower_s)
+        session.poll()
+        session.step()
+
+
+def compared(jobs):
+    found = compare(jobs.job_store.job_memory("nightly").runs, 64)
+    assert not isinstance(found, str), found
+    return found
+
+
+def test_start_and_pauses_are_not_in_the_account_of_steps(jobs):
+    session = followed(jobs)
+    session.start()
+    gpu = session.gpus[0]
+    gpu.idle(300.0)
+    session.poll()
+    for metric in (*[0.1] * 11, 0.8):
+        steps_of(session, 100)
+        gpu.idle(30.0)
+        session.poll()
+        session.report(metric)
+    run = session.end()
+    account = run.steps
+    assert (account.total, account.unit, account.why_not) == (1200, "step", None)
+    assert account.count > 1100
+    assert account.cost.time_s / account.count == pytest.approx(0.0714, rel=0.02)
+    assert account.default_cost.time_s / account.default_count == pytest.approx(0.0684, rel=0.003)
+    assert run.cost.time_s > 300 + 12 * 30
+    assert jobs.job_store.job_run(run.id).run.steps == account
+    energy = compared(jobs).more(lambda cost: cost.energy_j)
+    assert -15 < energy.percent < -8
+    assert energy.error_percent < 1.5
+
+
+def test_a_program_that_is_slow_at_first_gets_no_saving_for_becoming_faster(jobs):
+    session = followed(jobs)
+    session.start()
+    steps_of(session, 150, slower_s=0.03)  # it compiles and fills caches, in just the window of the default
+    for metric in (*[0.1] * 11, 0.8):
+        steps_of(session, 100)
+        session.report(metric)
+    account = session.end().steps
+    slower = compared(jobs).more(lambda cost: cost.time_s)
+    assert slower.percent == pytest.approx(100 * (account.cost.time_s / account.count / 0.0684 - 1), abs=0.2)
+    assert 2.0 < slower.percent < 5.0
+    assert slower.error_percent < 1.0
+    assert session.setting.sm_mhz > 1100
+
+
+def test_a_program_that_follows_no_clock_is_measured_and_nothing_is_set_for_it(jobs):
+    session = followed(jobs, following=Following(refused="it does not follow"))
+    session.start()
+    steps_of(session, 100)
+    assert session.setting is None
+    session.report(0.8)
+    run = session.end()
+    assert run.cost.energy_j > 0
+    assert run.steps == StepAccount(why_not="it does not follow")
+    assert compare((run,), 64) == "it does not follow"
+
+
+def test_beside_a_gpu_that_only_steps_follow_epochs_show_nothing(jobs):
+    session = followed(jobs, following=Following(needs_steps="no optimizer was seen"))
+    session.start()
+    for metric in (0.1, 0.2, 0.3, 0.8):
+        session.gpus[0].run(make_workload("resnet50:64"), iterations=100)
+        session.report(metric)
+    run = session.end()
+    assert jobs.job_store.job_memory("nightly").profiles == ()
+    assert run.steps == StepAccount(why_not="no optimizer was seen")
+
+
+def test_without_steps_whole_epochs_are_compared_without_the_first(jobs):
+    def trained(session):
+        session.start()
+        session.gpus[0].idle(500.0)
+        for metric in (*[0.1] * 11, 0.8):
+            session.gpus[0].run(make_workload("resnet50:64"), iterations=300)
+            session.report(metric)
+        return session.end()
+
+    run = trained(jobs.session(knob=JobKnob.SM_CLOCK))
+    assert (run.steps.unit, run.steps.total, run.steps.count) == ("epoch", 12, 11)
+    assert run.steps.default_cost.time_s / run.steps.default_count == pytest.approx(300 * 0.0684, rel=0.01)
+    assert compared(jobs).unit == "epoch"
+
+
+def test_the_accounts_of_ranks_are_of_all_their_gpus():
+    account = StepAccount(
+        total=10, count=8, cost=Measurement(4.0, 800.0, 0.0, 8.0), default_count=2, default_cost=Measurement(1.0, 300.0)
+    )
+    both = of_all(account, (500.0, 700.0))
+    assert (both.cost, both.default_cost) == (Measurement(4.0, 2000.0, 0.0, 20.0), Measurement(1.0, 700.0))

@@ -85,9 +85,11 @@ def test_sizes_of_an_earlier_definition_stay_on_the_map() -> None:
     assert [row.batch_size for row in known.rows] == [32, 64, 128, 256, 512]
 
 
-def test_an_objective_that_nothing_keeps_leaves_nothing_chosen() -> None:
+def test_of_an_objective_that_nothing_keeps_the_setting_that_a_run_holds_is_shown() -> None:
     known = job_map(view(job=job(objective="deadline:1s")))
-    assert known.named(CHOSEN) is None
+    chosen = known.named(CHOSEN)
+    assert chosen is not None
+    assert (chosen.choice.setting, chosen.remark) == (Setting(power_limit_w=250.0), "breaks the limit")
     assert known.named(BEST) is None
     assert known.named(DEFAULT) is not None
 

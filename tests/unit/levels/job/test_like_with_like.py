@@ -6,7 +6,6 @@ import pytest
 
 from synthetic_job import GPU, JOB, finished, profile
 from wattune.core.job import JobMemory
-from wattune.core.measurement import Measurement
 from wattune.levels.job.policy import WattuneJobPolicy
 from wattune.levels.job.posterior import job_posterior
 from wattune.levels.job.view.view_model import JobView
@@ -25,7 +24,7 @@ def test_what_other_gpus_taught_is_no_share_of_the_defaults_cost_here(gpu):
     assert "%" not in WattuneJobPolicy().propose(JOB, memory, gpu).why
     view = JobView.of(JOB, memory, gpu, searcher=WattuneJobPolicy())
     assert view.default_run is None
-    assert view.saving_percent is None
+    assert view.energy_share is None
     assert view.break_even is None
 
 
@@ -35,10 +34,7 @@ def test_on_the_same_gpu_the_share_is_that_of_the_runs():
     assert share == pytest.approx(0.6 * 1.1, rel=0.15)
 
 
-def test_runs_that_were_all_profiling_are_no_default_to_compare_with():
-    searching = replace(finished(0, 512, 40), profiling=Measurement(1000.0, 140000.0), setting=None)
-    view = JobView(job=JOB, memory=JobMemory((searching,)), gpu=GPU)
-    assert view.default_run is None
-    assert view.break_even is None
-    untouched = replace(searching, profiling=None)
-    assert JobView(job=JOB, memory=JobMemory((untouched,)), gpu=GPU).default_run == untouched.cost
+def test_without_a_measured_default_nothing_is_a_share_of_it():
+    runs = tuple(finished(order, (512, 256)[order % 2], (40, 24)[order % 2]) for order in range(6))
+    assert job_posterior(JOB, JobMemory(runs), GPU).share_of_default(256) is None
+    assert "default's cost" not in WattuneJobPolicy().propose(JOB, JobMemory(runs), GPU).why

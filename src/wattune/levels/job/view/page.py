@@ -12,6 +12,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.tariff import Tariff
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.charts import count_axis, epochs_chart, job_frontier_chart, run_tip, size_axis, value_axis
+from wattune.levels.job.view.comparison_words import comparison_words, share_words
 from wattune.levels.job.view.cost_map import CostMap, MapRow
 from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
 from wattune.levels.job.view.view_model import ENDS, JobView, amount, counted_in, gpu_label, job_map
@@ -186,17 +187,10 @@ def _pictures(view: JobView, known: CostMap) -> Iterator[Section]:
 
 
 def _lead(view: JobView) -> str:
-    saved = view.saving_percent
     if not view.here:
         words = f"No run on {gpu_label(view.gpu)} yet."
-    elif saved is None:
-        words = f"{counted(len(view.here), 'run')} on {gpu_label(view.gpu)}; what the default costs is not known yet."
     else:
-        what, _ = counted_in(view.job.objective)
-        words = (
-            f"{counted(view.recurrences, 'recurrence')} on {gpu_label(view.gpu)}: {what} {percent(-saved)} "
-            f"against as many runs of the default ({view.job.default_batch_size}), learning included."
-        )
+        words = f"{counted(len(view.here), 'run')} on {gpu_label(view.gpu)}: {comparison_words(view).rstrip('.')}."
     if view.proposal is None:
         return words
     return f"{words} The next run gets batch size {view.proposal.batch_size}: {view.proposal.why.rstrip('.')}."
@@ -204,14 +198,14 @@ def _lead(view: JobView) -> str:
 
 def _figures(view: JobView, tariff: Tariff) -> tuple[Figure, ...]:
     what, _ = counted_in(view.job.objective)
-    spent, energy, words = view.spent, view.energy_saving_percent, footprint_words(view.footprint(tariff))
+    spent, words = view.spent, footprint_words(view.footprint(tariff))
     learning = f"{quantity(view.exploring.energy_j, 'J')} in runs made to learn"
     even = {None: "not expected", 0: "reached"}.get(view.break_even, f"in {view.break_even}")
     return (
         Figure(
-            percent(None if view.saving_percent is None else -view.saving_percent),
+            share_words(view.objective_share),
             f"{what} against the default",
-            f"energy {percent(None if energy is None else -energy)}",
+            f"energy {share_words(view.energy_share)}, time {share_words(view.time_share)}",
         ),
         Figure(quantity(spent.energy_j, "J"), "spent in all", f"in {duration(spent.time_s)}: {words}"),
         Figure(quantity(view.profiling.energy_j, "J"), "of that in profiling", learning),
@@ -289,6 +283,8 @@ def _how(view: JobView, searcher: str) -> tuple[str, ...]:
         "request to train the model, and costs all its runs, including those that were stopped or missed the target.",
         f"Expected cost is {source}, times the profiled cost of an epoch at each setting. Hatched cells were not "
         "measured, or their batch size is excluded for the reason given.",
-        "The default is a run without tuning: the default batch size at the highest measured setting.",
+        "The default is a run without tuning: the default batch size at the highest measured setting. Steps are "
+        "compared with steps: the start of a run, pauses between its steps and its end are alike with and without "
+        "tuning. Where steps are not counted, whole epochs are compared, without the first.",
     ]
     return tuple(paragraphs)

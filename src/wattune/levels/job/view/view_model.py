@@ -1,9 +1,7 @@
 """A recurring job on one GPU model, as people see it: what its runs cost, compared with default runs, and what is next.
 
 Notation: a *default run* is what the owner would do without tuning: the default batch size at the setting that was
-found on the GPU. Its cost is the mean number of epochs of the default size times the profiled cost of an epoch at the
-highest measured setting; without a profile, the mean cost of the runs at the default size that set nothing. Where there
-are none of these either it is not known, and nothing is compared with it.
+found on the GPU. `comparison` says what of the runs can be compared with it; where that is nothing, no saving is known.
 """
 
 from __future__ import annotations
@@ -15,13 +13,15 @@ from datetime import UTC, datetime
 from functools import cached_property
 from math import ceil
 
-from wattune.core.errors import Infeasible, WattuneError
+from wattune.core.errors import WattuneError
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff, total_footprint
 from wattune.levels.job.policies import EpochsBand, JobPolicy
+from wattune.levels.job.profile import held_setting
+from wattune.levels.job.view.comparison import JobComparison, Share, compare
 from wattune.levels.job.view.cost_map import CostMap, cost_map
 from wattune.render.quantity import counted, number, quantity
 
@@ -106,15 +106,10 @@ class JobView:
 
     @cached_property
     def setting(self) -> Setting | None:
-        """The setting of the next run, where it was measured before and one qualifies."""
-        profile = None if self.next_size is None else self.memory.profile(self.gpu, self.next_size)
-        if profile is None or not profile.trials:
+        """The setting that the next run begins with; None where no profile names one."""
+        if self.next_size is None:
             return None
-        reference = max(profile.trials, key=lambda trial: trial.choice).cost
-        try:
-            return profile.best(self.objective, reference=reference).choice
-        except Infeasible:
-            return None
+        return held_setting(self.job, self.memory, self.gpu, self.next_size)
 
     @cached_property
     def epochs(self) -> tuple[EpochsBand, ...]:
@@ -181,18 +176,14 @@ class JobView:
         return _sum(run.cost for run in self.here if run.exploring and run.outcome is not Outcome.RUNNING)
 
     @cached_property
+    def comparison(self) -> JobComparison | str:
+        """What the runs are compared by, or the reason why nothing can be compared."""
+        return compare(self.here, self.job.default_batch_size)
+
+    @cached_property
     def default_run(self) -> Measurement | None:
-        size = next(size for size in self.sizes if size.batch_size == self.job.default_batch_size)
-        profile = self.memory.profile(self.gpu, size.batch_size)
-        if profile is not None and profile.trials and size.epochs is not None:
-            # The highest setting is where searches begin.
-            return _times(max(profile.trials, key=lambda trial: trial.choice).cost, size.epochs)
-        untuned = [
-            run.cost
-            for run in self.here
-            if run.batch_size == size.batch_size and run.outcome is Outcome.REACHED and run.cost and _is_untuned(run)
-        ]
-        return _sum(untuned) / len(untuned) if untuned else None
+        """The estimated cost of a default run."""
+        return None if isinstance(self.comparison, str) else self.comparison.default_run
 
     @cached_property
     def best_run(self) -> Measurement | None:
@@ -201,30 +192,32 @@ class JobView:
         return min(runs, key=self.objective.value, default=None)
 
     @cached_property
-    def saving_percent(self) -> float | None:
-        """Of the objective's cost, against default runs; negative where more was spent so far."""
-        return self._saving(self.objective.value)
+    def objective_share(self) -> Share | None:
+        """How much more of the objective's cost was spent in the steps than at the default."""
+        return self._more(self.objective.value)
 
     @cached_property
-    def energy_saving_percent(self) -> float | None:
-        return self._saving(lambda cost: cost.energy_j)
+    def energy_share(self) -> Share | None:
+        return self._more(lambda cost: cost.energy_j)
+
+    @cached_property
+    def time_share(self) -> Share | None:
+        return self._more(lambda cost: cost.time_s)
 
     @cached_property
     def break_even(self) -> int | None:
         """Recurrences until the savings equal the cost of learning: 0 where they do, None where none is expected."""
-        if self.default_run is None or self.best_run is None or not self.recurrences:
+        share = self.objective_share
+        if isinstance(self.comparison, str) or share is None or self.default_run is None or self.best_run is None:
             return None
-        default = self.objective.value(self.default_run)
-        owed = self.objective.value(self.spent) - self.recurrences * default
-        if owed <= 0:
-            return 0
-        gain = default - self.objective.value(self.best_run)
-        return ceil(owed / gain) if gain > 0 else None
+        default, best = self.objective.value(self.default_run), self.objective.value(self.best_run)
+        if share.percent <= 0:
+            return 0 if -share.percent > share.error_percent else None
+        owed = self.objective.value(self.comparison.whole) - self.comparison.recurrences * default
+        return ceil(max(owed, 0.0) / (default - best)) if default > best else None
 
-    def _saving(self, value: Callable[[Measurement], float]) -> float | None:
-        if self.default_run is None or not self.recurrences or value(self.default_run) <= 0:
-            return None
-        return 100 * (1 - value(self.spent) / (self.recurrences * value(self.default_run)))
+    def _more(self, value: Callable[[Measurement], float]) -> Share | None:
+        return None if isinstance(self.comparison, str) else self.comparison.more(value)
 
     def _size(self, size: int) -> SizeAccount:
         mine = [run for run in self.here if run.batch_size == size]
@@ -285,7 +278,7 @@ def job_map(view: JobView) -> CostMap:
         barred=view.barred,
         default=None if highest is None else JobChoice(view.job.default_batch_size, highest),
         chosen=None if view.setting is None or view.next_size is None else JobChoice(view.next_size, view.setting),
-        reference=view.default_run,
+        reference=None if highest is None else expected.get(JobChoice(view.job.default_batch_size, highest)),
     )
 
 
@@ -298,10 +291,6 @@ def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
         elif least is not None and run.epochs and run.batch_size >= least:
             least = None
     return least
-
-
-def _is_untuned(run: JobRun) -> bool:
-    return run.setting is None and (run.profiling is None or not run.profiling.time_s)
 
 
 def _times(cost: Measurement, epochs: float) -> Measurement:
