@@ -314,9 +314,9 @@ class ProgressEstimator:
         self._starved_s = time_s
 
     def begins(self) -> bool:
-        """Return True once, when the first step was reported."""
+        """Return True once, when the first step was seen."""
         first, self._began = bool(self.marks.total) and not self._began, self._began or bool(self.marks.total)
-        return first and not self._hooked and not self._from_output
+        return first
 
     def forget(self) -> None:
         """Discard what was learned, since the program has changed."""

@@ -55,6 +55,18 @@ class Reading:
     """Share of time in which the memory was busy, 0 to 1."""
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
+    counted_s: float | None = None
+    """When the energy was exact, where that was found from moves of the counter; None: at `time_s`."""
+    counted_error_s: float = 0.0
+    """Half-width of the interval of that."""
+
+    steps: float | None = None
+    """Steps that the program had done by then, where they are counted."""
+
+    @property
+    def exact_s(self) -> float:
+        """The time for which the energy counts."""
+        return self.time_s if self.counted_s is None else self.counted_s
 
 
 @dataclass(frozen=True, slots=True)

@@ -50,6 +50,7 @@ if TYPE_CHECKING:
     from wattune.control.recall import Memory
     from wattune.control.step_file import StepFollower
     from wattune.core.gpu_spec import GpuSpec
+    from wattune.core.measurement import Measurement
     from wattune.core.tariff import Footprint
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
@@ -376,6 +377,10 @@ def _percent_error(estimate: EstimateWithError | None) -> float | None:
     return None if estimate is None or estimate.error is None else 100 * estimate.error
 
 
+def _power_error_w(cost: Measurement) -> float | None:
+    return cost.energy_error_j / cost.time_s if cost.energy_error_j is not None and cost.time_s > 0 else None
+
+
 def _window(window: Window) -> dict[str, Any]:
     return {
         "setting": to_json(window.setting),
@@ -383,6 +388,8 @@ def _window(window: Window) -> dict[str, Any]:
         "start_s": window.start_s,
         "time_s": window.cost.time_s,
         "power_w": window.power_w,
+        "power_error_w": _power_error_w(window.cost),
+        "steps": window.steps,
         "pace_s": window.step_time_s,
         "pace_error_s": window.step_time_error_s,
         "applied": window.held,

@@ -40,7 +40,7 @@ def test_the_page_has_figures_charts_settings_and_events():
         "Time and energy per step",
         "95 % interval",
         "up to 5 % slower",
-        "802.5 ± 1.4 ms",
+        "802.3 ± 1.6 ms",
         "too slow",
         "The slowdown limit of 5 % was met (more than 99.9 % sure)",
         "Break-even: after 15.2 s.",
