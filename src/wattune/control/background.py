@@ -40,10 +40,6 @@ class Background:
         self.loop.abandon()
         self._thread.join(PATIENCE_S)
 
-    @property
-    def cpu_share(self) -> float | None:
-        return self.cpu_s / self.wall_s if self.wall_s > 0 else None
-
     def _run(self) -> None:
         start_s, begun_s = time.monotonic(), time.thread_time()
         while not self._ended.wait(self.loop.wait_s):

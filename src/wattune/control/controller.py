@@ -117,8 +117,14 @@ class WindowController:
         noted = progress.noted(f"tuning ended, the GPU is as it was found: {why}")
         return replace(noted, state=Disabled(why))
 
-    def is_due(self, progress: Progress, now_s: float) -> bool:
-        """Return whether the present state may be over, so that the next reading should be as exact as can be."""
+    def is_due(self, progress: Progress, now_s: float, steps: StepCount | None = None) -> bool:
+        """Return whether the present state may be over, so that the next reading should be as exact as can be.
+
+        No window begins or ends while a step is overdue: if the program ends, what came after its steps is no part of
+        them.
+        """
+        if steps is not None and steps.stalls_at(now_s):
+            return False
         match progress.state:
             case Settling(choice=order, since=since):
                 return now_s - since.exact_s >= self._settle_s(order)
@@ -128,12 +134,16 @@ class WindowController:
             case _:
                 return False
 
-    def restarted(self, progress: Progress, why: str | None, *, is_first: bool = False) -> Progress:
+    def restarted(self, progress: Progress, why: str | None, *, early_steps: int | None = None) -> Progress:
         """Return the progress where the unit of work is another from now on: begin again with a baseline.
 
-        What passed before the first step of a program is no part of its steps.
+        `early_steps` is given at the first step that is seen of a program: how many it had done already. What passed
+        before them is no part of its steps.
         """
         noted = progress if why is None else progress.noted(why)
+        is_first = early_steps is not None
+        if all(window.purpose is Purpose.BASELINE for window in noted.windows):
+            noted = replace(noted, early_steps=early_steps or 0)
         if noted.windows and not noted.windows[-1].changed:
             last, now_s = noted.windows[-1], noted.time_s
             noted = replace(
@@ -148,9 +158,16 @@ class WindowController:
     def closed(self, progress: Progress, step_time: StepTime | None) -> Progress:
         """Return the progress at the end of the program: an unfinished window counts as far as its last step.
 
-        One that is too short to measure anything counts with what passed since the last.
+        One that is too short to measure anything counts with what passed since the last. A window that ended after the
+        last step ends with that instead.
         """
+        before, stepped = progress.reopened, progress.stepped
+        if before and before.last and stepped and stepped.exact_s < before.last.exact_s:
+            return self.closed(replace(before, events=progress.events, last=progress.last, stepped=stepped), None)
         match progress.state:
+            case Measuring(choice=order, window=OpenWindow(stepped=None, since=Reading() as since)) if progress.stepped:
+                # The last step ended while the setting settled.
+                return _unfinished(replace(progress, unmeasured=NOTHING), order, Tally(since, progress.stepped), since)
             case Measuring(choice=order, window=window):
                 tally = window.stepped or window.tally
                 if tally.time_s >= LEAST_S:
@@ -209,7 +226,7 @@ class WindowController:
 
     def _settled(self, progress: Progress, state: Settling[Order, Reading], observation: Observation) -> Progress:
         readings = observation.readings
-        if not readings:
+        if not readings or _stalls(observation):
             return progress
         setting = _agreeing(state.choice, readings[-1])
         settle_s = self._settle_s(state.choice)
@@ -233,6 +250,8 @@ class WindowController:
             tally = tally.add(reading, _agreeing(order, reading))
             stepped = tally if _is_stepped(reading, observation) else stepped
         window = replace(window, tally=tally, stepped=stepped)
+        if observation.change is None and _stalls(observation):
+            return replace(progress, state=Measuring(order, window))
         if observation.step_time is not None or progress.wants_step_time:
             window = replace(
                 window,
@@ -247,7 +266,8 @@ class WindowController:
         error = None if window.step_time is None else window.step_time.relative_error
         if not window.again_s or not until_of(order).is_over(time_s=window.age_s, error=error):
             return replace(progress, state=Measuring(order, window))
-        ended = _with_window(progress, order, window)
+        before = replace(progress, state=Measuring(order, window), reopened=None)
+        ended = replace(_with_window(progress, order, window), reopened=before)
         if window.step_time is not None and window.step_time.source != PERIOD:
             missed = unexplained_change(ended.windows, self.spec)
             if missed is not None:
@@ -267,6 +287,12 @@ def _with_steps(observation: Observation) -> Observation:
         return observation
     readings = tuple(replace(one, steps=observation.steps.at(one.exact_s)) for one in observation.readings)
     return replace(observation, readings=readings)
+
+
+def _stalls(observation: Observation) -> bool:
+    """Return whether a step is overdue at the last reading."""
+    readings, steps = observation.readings, observation.steps
+    return bool(readings) and steps is not None and steps.stalls_at(readings[-1].exact_s)
 
 
 def _is_stepped(reading: Reading, observation: Observation) -> bool:
@@ -333,12 +359,16 @@ def _again_s(order: Order, step_time: StepTime | None, age_s: float) -> float:
 def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, changed: bool = False) -> Progress:
     tally, step_time = measured.tally, measured.step_time
     assert progress.first is not None
+    settling, early_steps = progress.unmeasured, progress.early_steps
+    if early_steps and step_time is not None:
+        early_s, early_steps = early_steps * step_time.step_time_s, 0
+        settling += Measurement(early_s, early_s * tally.cost.power_w)
     window = Window(
         setting=order.setting,
         purpose=order.purpose,
         start_s=tally.first.exact_s - progress.first.exact_s,
         cost=tally.cost,
-        settling=progress.unmeasured,
+        settling=settling,
         step_time_s=None if step_time is None else step_time.step_time_s,
         step_time_error_s=None if step_time is None else step_time.error_s,
         source=None if step_time is None else step_time.source,
@@ -354,7 +384,7 @@ def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, chan
         by_phase=order.by_phase,
         steps=_steps_of(progress, measured),
     )
-    return replace(progress, windows=(*progress.windows, window), unmeasured=NOTHING)
+    return replace(progress, windows=(*progress.windows, window), unmeasured=NOTHING, early_steps=early_steps)
 
 
 def _unfinished(progress: Progress, order: Order, tally: Tally, since: Reading | None) -> Progress:

@@ -45,6 +45,8 @@ CHECK_S = 1.0
 """Between two checks of what the program is doing, which cost more than a reading."""
 STILL_S = 1.0
 """The GPU is read after this long even if its counter has not moved."""
+COUNTED_S = 0.2
+"""Between two readings where steps are counted: then power is not searched for a period."""
 EDGE_PATIENCE_S = 0.3
 """A window ends after this long at a time that is known less well, where no move of the counter was seen closely."""
 PATIENCE_S = 0.25
@@ -110,8 +112,8 @@ class ControlLoop:
     @property
     def wait_s(self) -> float:
         """Seconds until the next tick: `rest_s` at least, unless a move of a counter is needed exactly."""
-        closely = self._is_close
-        waits_s = [one.wait_s(closely=closely, rest_s=self.rest_s) for one in self._edges]
+        closely, rest_s = self._is_close, max(self.rest_s, COUNTED_S if self._step_times.is_counted else 0.0)
+        waits_s = [one.wait_s(closely=closely, rest_s=rest_s) for one in self._edges]
         return min(waits_s) if closely else waits_s[0]
 
     @property
@@ -184,7 +186,7 @@ class ControlLoop:
 
     def _may_decide(self, now_s: float) -> bool:
         """Return whether it is time: where a window may begin or end, at a move of the counter."""
-        if not self.controller.is_due(self.progress, now_s):
+        if not self.controller.is_due(self.progress, now_s, self._step_times.marks.latest):
             self._due_since_s = None
             return now_s - self._decided_s >= DECIDE_S
         if self._due_since_s is None:
@@ -401,7 +403,8 @@ class ControlLoop:
             self._step_times.forget()
             last = self._fresh[-1] if self._fresh else self.progress.last
             self.progress = replace(self.progress, first=self.progress.first or last, last=last)
-            self.progress = self.controller.restarted(self.progress, news, is_first=begins)
+            early_steps = self._step_times.marks.total - 1 if begins else None
+            self.progress = self.controller.restarted(self.progress, news, early_steps=early_steps)
             self._set()
 
     def _follow_phases(self, now_s: float | None) -> None:

@@ -212,6 +212,11 @@ class ProgressEstimator:
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
     @property
+    def is_counted(self) -> bool:
+        """Whether steps are counted, without phases, so that power need not show when they end."""
+        return bool(self.marks.total) and not self.phases.has_any
+
+    @property
     def step_source(self) -> str:
         """What the step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
         if self.marks.total:

@@ -43,6 +43,12 @@ class StepTime:
         return None if self.error_s is None or self.step_time_s <= 0 else self.error_s / self.step_time_s
 
 
+OVERDUE = 4.0
+"""Times the usual duration of a step after which the next one is overdue."""
+LONGEST_STALL_S = 10.0
+"""No window waits longer for the next step, unless steps are long."""
+
+
 @dataclass(frozen=True, slots=True)
 class StepCount:
     """The steps that a program has done."""
@@ -58,6 +64,16 @@ class StepCount:
         if not self.step_s:
             return float(self.count)
         return self.count + min((time_s - self.time_s) / self.step_s, 1.0)
+
+    def stalls_at(self, time_s: float) -> bool:
+        """Return whether the next step is overdue: the program evaluates, ends, or is slow.
+
+        Where it is so for long, it may do something else than steps, and nothing waits for them any more.
+        """
+        if not self.step_s:
+            return False
+        since_s = time_s - self.time_s
+        return OVERDUE * self.step_s < since_s < max(LONGEST_STALL_S, 2 * OVERDUE * self.step_s)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -193,6 +209,10 @@ class Progress:
     last: Reading | None = None
     stepped: Reading | None = None
     """The last reading by which the program had ended a step; None where its steps are not counted."""
+    early_steps: int = 0
+    """Steps that the program had done, at the setting that was found, before the first was seen; in no window yet."""
+    reopened: Progress | None = None
+    """The progress before its last window ended, which is undone where the program had no step afterwards."""
     unmeasured: Measurement = NOTHING
     """Time and energy between the last window and the present state."""
     one_setting: str | None = None

@@ -96,7 +96,8 @@ def _row(gpu: str, count: int, library: Path, *, seconds: float, slowdown: float
                 session = RunSession(opened, objective=LeastEnergy(slowdown))
                 with session:
                     time.sleep(seconds)
-                share = session.cpu_share or 0.0
+                thread = session.background
+                share = thread.cpu_s / thread.wall_s if thread is not None and thread.wall_s else 0.0
                 return {
                     "policy": session.policy.name,
                     "workload": WORKLOAD,

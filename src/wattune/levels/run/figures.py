@@ -71,7 +71,7 @@ def _both(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else hypot(first, second)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunFigures:
     """Savings and costs of tuning so far, search included; None where unknown."""
 
@@ -100,6 +100,28 @@ class RunFigures:
     break_even_s: float | None = None
     """The time from which the run has spent less than without tuning."""
 
+    def __repr__(self) -> str:
+        """Show the figures that matter, in two lines."""
+        compared = self.compared_saving, self.compared_slowdown
+        whole = (self.saving, self.slowdown) if self.saving is not None else compared
+        part = (
+            "" if self.saving is not None or compared[0] is None else f" in {self.compared_s:.0f} s that were compared"
+        )
+        held = (self.held_saving, self.held_slowdown)
+        return f"search included: {_two(*whole)}{part}\nwhile held: {_two(*held)}"
+
+
+def _two(saving: EstimateWithError | None, slowdown: EstimateWithError | None) -> str:
+    """Write a saving and a slowdown."""
+    return f"energy saved {_percent(saving)}, slowdown {_percent(slowdown)}"
+
+
+def _percent(estimate: EstimateWithError | None) -> str:
+    if estimate is None:
+        return "unknown"
+    error = "" if estimate.error is None else f" ± {100 * estimate.error:.2f}"
+    return f"{estimate.percent:+z.2f}{error} %"
+
 
 @dataclass(frozen=True, slots=True)
 class _Errors:
@@ -121,8 +143,17 @@ class _Comparison:
     of_base: _Errors
 
 
-def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float | None) -> RunFigures:
-    """Compute the figures of a run from its windows, in order; those that nothing was compared for stay unknown."""
+def figures_of(
+    windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float | None, was_set: bool = True
+) -> RunFigures:
+    """Compute the figures of a run from its windows, in order; those that nothing was compared for stay unknown.
+
+    Where nothing was ever set, nothing was saved or lost.
+    """
+    if not was_set:
+        none, total_s = EstimateWithError(0.0, 0.0), sum(window.total.time_s for window in windows)
+        sure = None if slowdown_limit is None else 1.0
+        return RunFigures(saving=none, slowdown=none, confidence=sure, search_s=total_s)
     windows = _of_steps(windows)
     part = _comparisons(windows) if _is_compared(windows) else []
     compared = _completed(part, windows)

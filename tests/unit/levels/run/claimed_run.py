@@ -1,7 +1,7 @@
 """Whole runs under the session in virtual time, as on a live machine: what is printed of them, and what was true.
 
-The program starts some seconds after the tuning and ends some before it, steps are seen a little late, and the thread
-that polls the GPU wakes late, now and then by much.
+The program starts some seconds after the tuning and ends some before it, its first steps are seen together after some
+time, and others a little late; the thread that polls the GPU wakes late, now and then by much.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from wattune.levels.run.session import RunSession
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 
-START_S, END_S = 3.0, 1.0
+START_S, UNSEEN_S, END_S = 3.0, 1.5, 2.0
 WAKES_S, STEPS_S, LONG_S = 2e-4, 3e-4, 0.015
 """How late the thread wakes and steps are seen at most, and by how much now and then on average."""
 
@@ -61,7 +61,7 @@ def _played(name, workload, seconds, random, late):
     gpu.refresh = None  # it is to be found out
     gpu.play(make_workload(workload))
     session = RunSession((gpu,), objective=LeastEnergy(0.05))
-    begun_s, steps = time.now_s(), []
+    begun_s, steps, unseen = time.now_s(), [], 0
     first = next_step = int(gpu.present()[0].iterations(begun_s + START_S)) + 1
     with session:
         while time.now_s() < begun_s + seconds:
@@ -71,9 +71,10 @@ def _played(name, workload, seconds, random, late):
             while next_step <= timeline.iterations(min(now_s, begun_s + seconds - END_S)):
                 step_s = timeline.time_of(next_step)
                 steps.append((step_s, timeline.totals(step_s).energy_j))
-                if late is not None:
-                    session.watch.marks.add(step_s + random.random() * STEPS_S)
-                next_step += 1
+                next_step, unseen = next_step + 1, unseen + 1
+                if late is not None and now_s >= begun_s + START_S + UNSEEN_S:
+                    session.watch.marks.add(step_s + random.random() * STEPS_S, unseen)
+                    unseen = 0
             if late is not None:
                 session.loop.tick()
     assert len(steps) == next_step - first

@@ -23,6 +23,7 @@ from wattune.levels.run.view.words import (
     LIKELY,
     base_name,
     compared_words,
+    cpu_words,
     estimate_words,
     even_words,
     headline,
@@ -201,8 +202,8 @@ def _how(report: RunReport) -> tuple[str, ...]:
     period = last_period_words(report)
     if period:
         lines.append(_sentence(period))
-    if report.cpu_share is not None:
-        lines.append(f"Tuning took {100 * report.cpu_share:.2g} % of one core.")
+    if report.cpu is not None:
+        lines.append(_sentence(cpu_words(report)))
     if report.simulated:
         lines.append(
             "The GPU is simulated: time and energy come from wattune's model of the GPU and not from hardware. They "
