@@ -37,7 +37,7 @@ from wattune.control.window_totals import Tally, disagreement
 from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported, PlanError
 from wattune.core.gpu_spec import KNOBS, GpuSpec, can_set, limited_to, without
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Reading
+from wattune.core.reading import CountedReading, Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, RunPolicy, Window, by_phase_words, since_change, steps_s
 from wattune.signals.change import PERIOD, Change
@@ -285,8 +285,11 @@ def _with_steps(observation: Observation) -> Observation:
     """Note the steps that were done by each reading."""
     if observation.steps is None:
         return observation
-    readings = tuple(replace(one, steps=observation.steps.at(one.exact_s)) for one in observation.readings)
-    return replace(observation, readings=readings)
+    counted = [
+        replace(one, steps=observation.steps.at(one.exact_s)) if isinstance(one, CountedReading) else one
+        for one in observation.readings
+    ]
+    return replace(observation, readings=tuple(counted))
 
 
 def _stalls(observation: Observation) -> bool:

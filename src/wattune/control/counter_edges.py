@@ -7,10 +7,10 @@ old a value is, and one poll for each refresh is enough. A poll that comes late,
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from math import ceil
 
-from wattune.core.reading import Count, Reading
+from wattune.core.reading import Count, CountedReading, Reading
 from wattune.core.refresh import READ_S, UNKNOWN_PERIOD_S, Refresh
 from wattune.devices.gpu import Gpu
 
@@ -93,10 +93,13 @@ class CounterEdges:
         """Return a reading with the counter's value of the last poll, at the time at which that was exact."""
         if self.last is None or reading.energy_j is None:
             return reading
-        energy_j = self.last.energy_j
-        if self._stands_still:
-            return replace(reading, energy_j=energy_j)
-        return replace(reading, energy_j=energy_j, counted_s=self.edge_s, counted_error_s=self.error_s)
+        still = self._stands_still
+        values = {field.name: getattr(reading, field.name) for field in fields(reading)}
+        return CountedReading(
+            **values | {"energy_j": self.last.energy_j},
+            exact_s=reading.time_s if still else self.edge_s,
+            exact_error_s=0.0 if still else self.error_s,
+        )
 
     @property
     def period_s(self) -> float:

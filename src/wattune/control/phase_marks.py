@@ -139,7 +139,7 @@ def phase_costs(marks: Sequence[PhaseMark], readings: Sequence[Reading]) -> tupl
     ends_s = np.array([[mark.time_s for mark in step] for step in inside])
     counted_j = np.interp(ends_s, times_s, np.array([reading.energy_j for reading in known], dtype=np.float64))
     clocks = _clocks(ends_s, known)
-    error_s = sqrt(2.0) * float(np.mean([reading.counted_error_s for reading in known]))
+    error_s = sqrt(2.0) * float(np.mean([reading.exact_error_s for reading in known]))
     return tuple(
         PhaseCost(
             mark.name, _mean(ends_s[:, place : place + 2], counted_j[:, place : place + 2], error_s), clocks[place]

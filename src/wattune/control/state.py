@@ -13,7 +13,7 @@ from wattune.control.window_state import Measuring, Settling, Until
 from wattune.control.window_totals import Tally
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Reading
+from wattune.core.reading import CountedReading, Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, PhaseCost, PhaseSetting, Purpose, Window
 from wattune.signals.change import Change
@@ -115,8 +115,10 @@ def as_one(readings: Sequence[Reading]) -> Reading:
         return None if value is None else int(value)
 
     throttles = [reading.throttle for reading in readings if reading.throttle is not None]
-    return Reading(
+    return CountedReading(
         time_s=max(reading.time_s for reading in readings),
+        exact_s=fmean(reading.exact_s for reading in readings),
+        exact_error_s=fmean(reading.exact_error_s for reading in readings),
         energy_j=of_all("energy_j", fmean),
         power_w=of_all("power_w", fmean),
         temperature_c=of_all("temperature_c", max),
@@ -126,8 +128,6 @@ def as_one(readings: Sequence[Reading]) -> Reading:
         power_limit_w=least("power_limit_w"),
         sm_util=of_all("sm_util", fmean),
         mem_util=of_all("mem_util", fmean),
-        counted_s=fmean(reading.exact_s for reading in readings),
-        counted_error_s=fmean(reading.counted_error_s for reading in readings),
     )
 
 

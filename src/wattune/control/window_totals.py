@@ -227,7 +227,7 @@ class Tally:
         last, time_s = self.last or self.first, self.time_s
         energy_j = self._counted_j(last)
         power_w = energy_j / time_s if time_s > 0 else 0.0
-        ends_j = power_w * hypot(self.first.counted_error_s, last.counted_error_s) + RESOLUTION_J
+        ends_j = power_w * hypot(self.first.exact_error_s, last.exact_error_s) + RESOLUTION_J
         error_w = self.powers_w.error
         varies_j = USUAL_ERROR * energy_j if error_w is None else error_w * time_s
         return Measurement(time_s, energy_j, None, hypot(ends_j, varies_j))
@@ -242,7 +242,7 @@ class Tally:
         if reading.energy_j is None or before.energy_j is None:
             return None, self.powers_w.add(self.time_s, end_s, reading.power_w)
         passed_s = reading.exact_s - before.exact_s
-        if reading.counted_error_s > EXACT_S or passed_s <= 0:
+        if reading.exact_error_s > EXACT_S or passed_s <= 0:
             return self.exact, self.powers_w
         power_w = max(reading.energy_j - before.energy_j, 0.0) / passed_s
         return reading, self.powers_w.add(max(end_s - passed_s, 0.0), end_s, power_w)
