@@ -422,15 +422,19 @@ def _row(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> Setti
 def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
     """Judge a setting, or say for how long it was held.
 
-    A setting that is held by turns may be slower than the limit, which holds for the whole.
+    A setting that is held for a part of the run may be slower than the limit, which holds for the whole.
     """
     words = verdict(phase, point, slowdown_limit=report.slowdown_limit)
     held_s = sum(window.total.time_s for window in point.windows if window.purpose is Purpose.HOLD)
     if not held_s and not report.is_held(point):
         return words
-    held = f"held {duration(held_s)}" if held_s else "held"
-    is_alone = sum(Purpose.HOLD in one.purposes for one in phase.points) < 2
-    return f"{held}, {words}" if is_alone and words not in ("", "fast enough") else held
+    held, slower, limit = (
+        f"held {duration(held_s)}" if held_s else "held",
+        report.figures.slowdown,
+        report.slowdown_limit,
+    )
+    is_met = slower is not None and limit is not None and slower.value <= limit
+    return held if is_met or words in ("", "fast enough") else f"{held}, {words}"
 
 
 def _joined(cells: Sequence[str], columns: Sequence[int], widths: Sequence[int], width: int) -> str:
