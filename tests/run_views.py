@@ -14,7 +14,7 @@ from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.figures import EstimateWithError, RunFigures
-from wattune.levels.run.report import RunReport
+from wattune.levels.run.report import ProcessorTime, RunReport
 from wattune.physics.catalog import load_model
 from wattune.signals.period import CycleKind, PeriodAnswer, PeriodCycle, Verdict
 
@@ -112,7 +112,7 @@ def progress(**changes):
     return Progress(**{**fields, **changes})
 
 
-IN_PROGRESS = ("spec", "state", "windows", "events", "first", "last")
+IN_PROGRESS = ("spec", "state", "windows", "events", "first", "last", "stepped")
 
 
 def run_report(**changes):
@@ -126,6 +126,6 @@ def run_report(**changes):
         "figures": FIGURES,
         "trace": trace(),
         "period": PERIOD,
-        "cpu_share": 0.0061,
+        "cpu": ProcessorTime(0.51, 84.0),
     }
     return RunReport(**{**fields, **changes})

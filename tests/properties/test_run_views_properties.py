@@ -17,7 +17,7 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.tariff import Tariff
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.figures import EstimateWithError, RunFigures
-from wattune.levels.run.report import RunReport
+from wattune.levels.run.report import ProcessorTime, RunReport
 from wattune.levels.run.view.page import close_chart, plane_chart, power_chart, run_file
 from wattune.levels.run.view.terminal import news, screen_lines
 from wattune.levels.run.view.words import closing_lines
@@ -100,7 +100,7 @@ REPORTS = st.builds(
     gpus=st.integers(1, 8),
     trace=READINGS.map(lambda readings: PowerTrace().add(sorted(readings, key=lambda one: one.time_s))),
     period=PERIODS,
-    cpu_share=st.none() | st.floats(0, 1),
+    cpu=st.none() | st.builds(ProcessorTime, st.floats(0, 1), st.floats(1, 2), st.booleans()),
     ended=st.booleans(),
 )
 

@@ -28,6 +28,9 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     Its GPUs are those on which the driver sees it compute. Ctrl-C ends the tuning and not the program; either way the
     GPUs get back the settings they had.
     """
+    from wattune.cli.run.processor_time import load_matrices
+
+    load_matrices()
     from wattune.cli.gpus import open_gpus
     from wattune.cli.run.screen import ATTACH_KEYS
     from wattune.cli.run.tuning import TunedProgram

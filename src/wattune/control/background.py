@@ -10,11 +10,10 @@ from wattune.control.loop import PATIENCE_S, ControlLoop
 
 MOST_SHARE = 0.006
 """Share of one core that ordinary ticks may take; the rest of one percent is for ticks with a long decision.
-Where a tick costs more, as with many GPUs or a slow driver, the GPUs are read less often."""
+Where a tick costs more, as with many GPUs or a slow driver, the GPUs are read less often. Polls close to a move of the
+counter are never delayed, but what they took is saved afterwards."""
 COSTLIEST_S = 0.002
 """A decision that costs more counts as this much; readings count in full."""
-MEMORY = 50.0
-"""Ticks over which the cost of a tick is averaged; fewer at the beginning."""
 
 
 class Background:
@@ -27,8 +26,6 @@ class Background:
         self.cpu_s = 0.0
         """CPU time of the thread so far."""
         self.wall_s = 0.0
-        self._tick_s = 0.0
-        self._ticks = 0
 
     def __enter__(self) -> Self:
         self._thread.start()
@@ -43,25 +40,15 @@ class Background:
         self.loop.abandon()
         self._thread.join(PATIENCE_S)
 
-    @property
-    def cpu_share(self) -> float | None:
-        return self.cpu_s / self.wall_s if self.wall_s > 0 else None
-
-    @property
-    def wait_s(self) -> float:
-        """Seconds until the next tick: as the loop asks, or longer where ticks are expensive."""
-        return max(self.loop.wait_s, self._tick_s / MOST_SHARE)
-
     def _run(self) -> None:
         start_s, begun_s = time.monotonic(), time.thread_time()
-        while not self._ended.wait(self.wait_s):
+        while not self._ended.wait(self.loop.wait_s):
             self.loop.tick()
             self._count(time.thread_time() - begun_s, time.monotonic() - start_s)
 
     def _count(self, cpu_s: float, wall_s: float) -> None:
-        """Average what a tick costs; a slow driver shows at once, since its first ticks weigh more."""
+        """Let the loop rest for what a tick cost; the time that passes counts."""
         reading_s = self.loop.take_reading_cpu_s()
         cost_s = reading_s + min(max(cpu_s - self.cpu_s - reading_s, 0.0), COSTLIEST_S)
-        self._ticks += 1
-        self._tick_s += (cost_s - self._tick_s) / min(self._ticks, MEMORY)
+        self.loop.rest_s = max(self.loop.rest_s - (wall_s - self.wall_s), 0.0) + cost_s / MOST_SHARE
         self.cpu_s, self.wall_s = cpu_s, wall_s

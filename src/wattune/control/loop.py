@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from wattune.control.actuator import Actuator
 from wattune.control.controller import WindowController
+from wattune.control.counter_edges import SHARP_S, CounterEdges
 from wattune.control.phase_hold import PhaseHold, PhasePlayers
 from wattune.control.process_monitor import MonitoredProgram
 from wattune.control.progress_estimator import ProgressEstimator
@@ -30,10 +31,9 @@ from wattune.control.state import (
     between,
 )
 from wattune.control.window_state import Settling
-from wattune.control.window_totals import Polling
 from wattune.core.errors import DeviceError, DeviceLost
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Reading
+from wattune.core.reading import Count, Reading
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import PhaseCost
 from wattune.devices.gpu import Gpu, restarts_within
@@ -45,6 +45,10 @@ CHECK_S = 1.0
 """Between two checks of what the program is doing, which cost more than a reading."""
 STILL_S = 1.0
 """The GPU is read after this long even if its counter has not moved."""
+COUNTED_S = 0.2
+"""Between two readings where steps are counted: then power is not searched for a period."""
+EDGE_PATIENCE_S = 0.3
+"""A window ends after this long at a time that is known less well, where no move of the counter was seen closely."""
 PATIENCE_S = 0.25
 """A reading that takes longer is not made at the end of a program, and a tick that is inside one is not waited for."""
 LATE_S = 0.15
@@ -72,7 +76,6 @@ class ControlLoop:
         self.progress: Progress = controller.start()
         self._program, self._step_times = program, step_times
         self._fresh: list[Reading] = []
-        self._counted_j: float | None = None
         self._read_s = self._decided_s = self._checked_s = float("-inf")
         self._condition = Condition.UNUSED
         self._sanities = [Sanity(_highest_w(gpu)) for gpu in self.gpus]
@@ -88,10 +91,15 @@ class ControlLoop:
         self._failed = False
         self._phase_players = phase_players
         self._phase_hold: PhaseHold | None = None
-        self._polling = Polling(self.gpus[0].spec.sensors.counter_period_s)
+        self._edges = [CounterEdges.of(gpu) for gpu in self.gpus]
+        """The counter of each GPU."""
+        self._due_since_s: float | None = None
+        """From when on a window could have ended at a move of the counter."""
         self._sample_s = self._reading_cpu_s = 0.0
         self._restarts = [0 for _ in gpus]
         self._due_s = float("inf")
+        self.rest_s = 0.0
+        """How long the loop rests at least between two ticks, so that it takes little processor time."""
         self.late_ticks = 0
         """Number of ticks that came late, since the host was busy."""
         self.changes = 0
@@ -103,8 +111,10 @@ class ControlLoop:
 
     @property
     def wait_s(self) -> float:
-        """Seconds until the next tick: the counter does not move before its next refresh."""
-        return self._polling.wait_s
+        """Seconds until the next tick: `rest_s` at least, unless a move of a counter is needed exactly."""
+        closely, rest_s = self._is_close, max(self.rest_s, COUNTED_S if self._step_times.is_counted else 0.0)
+        waits_s = [one.wait_s(closely=closely, rest_s=rest_s) for one in self._edges]
+        return min(waits_s) if closely else waits_s[0]
 
     @property
     def latest(self) -> tuple[Reading, ...]:
@@ -170,19 +180,38 @@ class ControlLoop:
         now_s = self._sample()
         self._follow_steps(now_s)
         self._follow_phases(now_s)
-        if now_s is not None and now_s - self._decided_s >= DECIDE_S:
-            self._decided_s = now_s
+        if now_s is not None and self._may_decide(now_s):
+            self._decided_s, self._due_since_s = now_s, None
             self._decide(now_s)
+
+    def _may_decide(self, now_s: float) -> bool:
+        """Return whether it is time: where a window may begin or end, at a move of the counter."""
+        if not self.controller.is_due(self.progress, now_s, self._step_times.marks.latest):
+            self._due_since_s = None
+            return now_s - self._decided_s >= DECIDE_S
+        if self._due_since_s is None:
+            self._due_since_s = now_s
+        return self._is_at_edge or now_s - self._due_since_s >= EDGE_PATIENCE_S
+
+    @property
+    def _is_at_edge(self) -> bool:
+        """Whether the last reading is as exact as can be."""
+        return self._edges[0].is_sharp and all(one.error_s <= SHARP_S for one in self._edges)
+
+    @property
+    def _is_close(self) -> bool:
+        """Whether the counters are polled closely now."""
+        return self._due_since_s is not None or any(one.is_doubtful for one in self._edges)
 
     def _close(self) -> None:
         if self._sample_s < PATIENCE_S:
-            self._sample(always=True)
+            self._follow_steps(self._sample(always=True))
         if self._fresh:
-            self.progress = self.controller.step(
-                self.progress, Observation(readings=self._taken(), condition=self._condition)
-            )
+            steps = self._step_times.marks.latest
+            observation = Observation(readings=self._taken(), condition=self._condition, steps=steps)
+            self.progress = self.controller.step(self.progress, observation)
         since_s, last = self.progress.measuring_since_s, self.progress.last
-        step_time = None if since_s is None or last is None else self._step_times.between(since_s, last.time_s)
+        step_time = None if since_s is None or last is None else self._step_times.between(since_s, last.exact_s)
         self.progress = self.controller.closed(self.progress, step_time)
         self.restore()
 
@@ -190,16 +219,14 @@ class ControlLoop:
         """Read what is new and return the GPU's time; None where it does not answer."""
         begun_s, begun_cpu_s = time.monotonic(), time.thread_time()
         try:
-            count = self.gpus[0].count()
-            moved = count.energy_j != self._counted_j
-            self._polling = self._polling.polled(count.time_s, moved=moved)
+            count = self._polled()
             if count.time_s > self._due_s + LATE_S:
                 self.late_ticks += 1
                 self._step_times.starved(count.time_s)
-            self._due_s = count.time_s + self._polling.wait_s
-            if always or moved or count.time_s - self._read_s >= STILL_S:
+            self._due_s = count.time_s + self.wait_s
+            if always or self._edges[0].moved or count.time_s - self._read_s >= STILL_S:
                 self._read()
-                self._counted_j, self._read_s = count.energy_j, count.time_s
+                self._read_s = count.time_s
                 self._sample_s = time.monotonic() - begun_s
         except DeviceError as error:
             if not isinstance(error, DeviceLost) or not self._left_out_lost():
@@ -210,11 +237,20 @@ class ControlLoop:
         self._failing_since_s = None
         return count.time_s
 
+    def _polled(self) -> Count:
+        """Poll the counters and return that of the first GPU; those of the others only where they are needed."""
+        first = self.gpus[0].count()
+        self._edges[0] = self._edges[0].polled(first)
+        if self._edges[0].moved or self._is_close:
+            for place, gpu in enumerate(self.gpus[1:], start=1):
+                self._edges[place] = self._edges[place].polled(gpu.count())
+        return first
+
     def _read(self) -> None:
-        """Read each GPU and drop impossible values."""
+        """Read each GPU and drop impossible values; the energy is that of the counter at the time of its last move."""
         clean: list[Reading] = []
         for place, gpu in enumerate(self.gpus):
-            self._sanities[place], reading = self._sanities[place].add(gpu.read())
+            self._sanities[place], reading = self._sanities[place].add(self._edges[place].exact(gpu.read()))
             self._remarks.extend(self._sanities[place].news)
             self._notice_restarts(place, gpu)
             if reading is not None:
@@ -296,6 +332,7 @@ class ControlLoop:
             phases=phases,
             change=change,
             remarks=remarks,
+            steps=self._step_times.marks.latest,
         )
         changes = len(self.progress.changes)
         self.progress = self.controller.step(self.progress, observation)
@@ -334,7 +371,8 @@ class ControlLoop:
         self._sanities = [self._sanities[place] for place in places]
         self._restarts = [self._restarts[place] for place in places]
         self._firsts = tuple(self._firsts[place] for place in places if place < len(self._firsts))
-        self._fresh, self._counted_j = [], None
+        self._edges = [self._edges[place] for place in places]
+        self._fresh = []
 
     def _taken(self) -> tuple[Reading, ...]:
         readings, self._fresh = tuple(self._fresh), []
@@ -355,14 +393,18 @@ class ControlLoop:
                 self.disable(self._step_times.refused)
             return
         news = None if now_s is None else self._step_times.follow(now_s)
-        if news is None and self._step_times.begins() and self.progress.windows:
+        begins = self._step_times.begins()
+        if news is None and begins and self.progress.windows:
             news = "steps are reported from now on"
         failure = None if self._step_times.hook is None else self._step_times.hook.failure()
         if failure is not None:
             self.remark(f"a process of the program does not count its steps: {failure}")
-        if news is not None:
+        if news is not None or begins:
             self._step_times.forget()
-            self.progress = self.controller.restarted(self.progress, news)
+            last = self._fresh[-1] if self._fresh else self.progress.last
+            self.progress = replace(self.progress, first=self.progress.first or last, last=last)
+            early_steps = self._step_times.marks.total - 1 if begins else None
+            self.progress = self.controller.restarted(self.progress, news, early_steps=early_steps)
             self._set()
 
     def _follow_phases(self, now_s: float | None) -> None:

@@ -16,14 +16,14 @@ from collections import Counter, deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import pairwise
-from math import hypot
+from math import hypot, sqrt
 from threading import Lock
 
 import numpy as np
 from numpy.typing import NDArray
 
 from wattune.control.stamps import Stamp
-from wattune.control.window_totals import POLL_S, mean_error, working_mhz
+from wattune.control.window_totals import mean_error, working_mhz
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.window import PhaseCost
@@ -130,7 +130,7 @@ def phase_costs(marks: Sequence[PhaseMark], readings: Sequence[Reading]) -> tupl
     if not steps:
         return ()
     known = [reading for reading in readings if reading.energy_j is not None]
-    times_s = np.array([reading.time_s for reading in known])
+    times_s = np.array([reading.exact_s for reading in known])
     if len(known) < 2:
         return ()
     inside = [step for step in steps if times_s[0] <= step[0].time_s and step[-1].time_s <= times_s[-1]]
@@ -139,8 +139,11 @@ def phase_costs(marks: Sequence[PhaseMark], readings: Sequence[Reading]) -> tupl
     ends_s = np.array([[mark.time_s for mark in step] for step in inside])
     counted_j = np.interp(ends_s, times_s, np.array([reading.energy_j for reading in known], dtype=np.float64))
     clocks = _clocks(ends_s, known)
+    error_s = sqrt(2.0) * float(np.mean([reading.exact_error_s for reading in known]))
     return tuple(
-        PhaseCost(mark.name, _mean(ends_s[:, place : place + 2], counted_j[:, place : place + 2]), clocks[place])
+        PhaseCost(
+            mark.name, _mean(ends_s[:, place : place + 2], counted_j[:, place : place + 2], error_s), clocks[place]
+        )
         for place, mark in enumerate(inside[0][:-1])
     )
 
@@ -160,13 +163,15 @@ def _names(step: tuple[PhaseMark, ...]) -> tuple[str, ...]:
     return tuple(mark.name for mark in step[:-1])
 
 
-def _mean(ends_s: Floats, counted_j: Floats) -> Measurement:
-    """Average time and energy of a phase over steps; `ends_s` and `counted_j` are (steps, 2)."""
+def _mean(ends_s: Floats, counted_j: Floats, error_s: float) -> Measurement:
+    """Average time and energy of a phase over steps; `ends_s` and `counted_j` are (steps, 2).
+
+    `error_s` is how well the times are known at which the counter was exact, at both ends together.
+    """
     times_s, energies_j = np.diff(ends_s)[:, 0], np.maximum(np.diff(counted_j)[:, 0], 0.0)
     time_s, energy_j = float(times_s.mean()), float(energies_j.mean())
     scatter_s, scatter_j = mean_error(times_s.tolist()) or 0.0, mean_error(energies_j.tolist()) or 0.0
-    # The counter is read up to POLL_S after its refresh, at both ends of a phase.
-    edge_j = 0.8 * POLL_S * energy_j / time_s / len(times_s) ** 0.5 if time_s > 0 else 0.0
+    edge_j = error_s * energy_j / time_s / len(times_s) ** 0.5 if time_s > 0 else 0.0
     return Measurement(time_s, energy_j, scatter_s, hypot(scatter_j, edge_j))
 
 

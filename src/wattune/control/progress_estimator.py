@@ -214,6 +214,11 @@ class ProgressEstimator:
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
     @property
+    def is_counted(self) -> bool:
+        """Whether steps are counted, without phases, so that power need not show when they end."""
+        return bool(self.marks.total) and not self.phases.has_any
+
+    @property
     def step_source(self) -> str:
         """What the step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
         if self.marks.total:
@@ -316,9 +321,9 @@ class ProgressEstimator:
         self._starved_s = time_s
 
     def begins(self) -> bool:
-        """Return True once, when the first step was reported."""
+        """Return True once, when the first step was seen."""
         first, self._began = bool(self.marks.total) and not self._began, self._began or bool(self.marks.total)
-        return first and not self._hooked and not self._from_output
+        return first
 
     def forget(self) -> None:
         """Discard what was learned, since the program has changed."""

@@ -13,7 +13,7 @@ from wattune.control.window_state import Measuring, Settling, Until
 from wattune.control.window_totals import Tally
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.reading import Reading
+from wattune.core.reading import CountedReading, Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, PhaseCost, PhaseSetting, Purpose, Window
 from wattune.signals.change import Change
@@ -43,6 +43,39 @@ class StepTime:
         return None if self.error_s is None or self.step_time_s <= 0 else self.error_s / self.step_time_s
 
 
+OVERDUE = 4.0
+"""Times the usual duration of a step after which the next one is overdue."""
+LONGEST_STALL_S = 10.0
+"""No window waits longer for the next step, unless steps are long."""
+
+
+@dataclass(frozen=True, slots=True)
+class StepCount:
+    """The steps that a program has done."""
+
+    count: int
+    time_s: float
+    """The end of the last one, by the GPU's time."""
+    step_s: float | None
+    """How long they take at present."""
+
+    def at(self, time_s: float) -> float:
+        """Return the steps by a time near the end of the last, with the part of the one under way."""
+        if not self.step_s:
+            return float(self.count)
+        return self.count + min((time_s - self.time_s) / self.step_s, 1.0)
+
+    def stalls_at(self, time_s: float) -> bool:
+        """Return whether the next step is overdue: the program evaluates, ends, or is slow.
+
+        Where it is so for long, it may do something else than steps, and nothing waits for them any more.
+        """
+        if not self.step_s:
+            return False
+        since_s = time_s - self.time_s
+        return OVERDUE * self.step_s < since_s < max(LONGEST_STALL_S, 2 * OVERDUE * self.step_s)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Everything observed since the last step."""
@@ -60,12 +93,15 @@ class Observation:
     """A change of what the program does."""
     remarks: tuple[str, ...] = ()
     """Faults of the sensors, in words."""
+    steps: StepCount | None = None
+    """The steps of the program so far; None where they are not counted."""
 
 
 def as_one(readings: Sequence[Reading]) -> Reading:
     """Combine the readings of several GPUs at about one instant: mean energy and power, the slowest clock.
 
-    Means, so that what is known of one GPU holds for them. A value that one of them lacks is unknown for all.
+    Means, so that what is known of one GPU holds for them; also of the times at which their counters were exact. A
+    value that one of them lacks is unknown for all.
     """
     if len(readings) == 1:
         return readings[0]
@@ -79,8 +115,10 @@ def as_one(readings: Sequence[Reading]) -> Reading:
         return None if value is None else int(value)
 
     throttles = [reading.throttle for reading in readings if reading.throttle is not None]
-    return Reading(
+    return CountedReading(
         time_s=max(reading.time_s for reading in readings),
+        exact_s=fmean(reading.exact_s for reading in readings),
+        exact_error_s=fmean(reading.exact_error_s for reading in readings),
         energy_j=of_all("energy_j", fmean),
         power_w=of_all("power_w", fmean),
         temperature_c=of_all("temperature_c", max),
@@ -130,6 +168,10 @@ class OpenWindow:
     """The measurements of a window so far."""
 
     tally: Tally
+    since: Reading | None = None
+    """The reading from which on its setting settled."""
+    stepped: Tally | None = None
+    """The same up to the last step that the program ended; None where its steps are not counted."""
     step_time: StepTime | None = None
     features: Mapping[str, float] = field(default_factory=dict)
     phases: tuple[PhaseCost, ...] = ()
@@ -138,7 +180,7 @@ class OpenWindow:
 
     @property
     def age_s(self) -> float:
-        return self.tally.cost.time_s
+        return self.tally.time_s
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,6 +207,12 @@ class Progress:
     """The change of the program in each window that is marked as changed."""
     first: Reading | None = None
     last: Reading | None = None
+    stepped: Reading | None = None
+    """The last reading by which the program had ended a step; None where its steps are not counted."""
+    early_steps: int = 0
+    """Steps that the program had done, at the setting that was found, before the first was seen; in no window yet."""
+    reopened: Progress | None = None
+    """The progress before its last window ended, which is undone where the program had no step afterwards."""
     unmeasured: Measurement = NOTHING
     """Time and energy between the last window and the present state."""
     one_setting: str | None = None
@@ -214,7 +262,7 @@ class Progress:
     @property
     def measuring_since_s(self) -> float | None:
         """The GPU's time at which the present window began; None where there is none."""
-        return self.state.window.tally.first.time_s if isinstance(self.state, Measuring) else None
+        return self.state.window.tally.first.exact_s if isinstance(self.state, Measuring) else None
 
     @property
     def wants_step_time(self) -> bool:
@@ -233,7 +281,7 @@ class Progress:
 
 def between(before: Reading, after: Reading) -> Measurement:
     """Return time and energy between two readings; without a counter, by their power."""
-    time_s = max(after.time_s - before.time_s, 0.0)
+    time_s = max(after.exact_s - before.exact_s, 0.0)
     if before.energy_j is not None and after.energy_j is not None and after.energy_j >= before.energy_j:
         return Measurement(time_s, after.energy_j - before.energy_j)
     watts = [reading.power_w for reading in (before, after) if reading.power_w is not None]

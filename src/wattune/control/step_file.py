@@ -294,7 +294,7 @@ class StepFollower:
         if before is None or not same or before.replaced != now.replaced:
             self.unit_changed = self.unit_changed or before is not None
             self.source = now.source
-            return NewSteps(1, _age_s(now))
+            return NewSteps(now.count if before is None else 1, _age_s(now))
         return NewSteps(now.count - before.count, _age_s(now)) if now.count > before.count else None
 
     def failure(self) -> str | None:

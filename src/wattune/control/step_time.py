@@ -21,7 +21,7 @@ from statistics import median
 from threading import Lock
 from typing import Protocol
 
-from wattune.control.state import StepTime
+from wattune.control.state import StepCount, StepTime
 from wattune.control.window_totals import NO_SUM, mean_error, working_mhz
 from wattune.core.errors import DeviceError
 from wattune.core.reading import Reading
@@ -98,9 +98,11 @@ class StepMarks:
         return self._counts[-1] if self._counts else 0
 
     @property
-    def latest_s(self) -> float | None:
-        """When the last step ended; None before any."""
-        return self._times_s[-1] if self._times_s else None
+    def latest(self) -> StepCount | None:
+        """The steps until now; None before the first."""
+        step_s = self.usual_s
+        with self._lock:
+            return StepCount(self._counts[-1], self._times_s[-1], step_s) if self._counts else None
 
     @property
     def usual_s(self) -> float | None:

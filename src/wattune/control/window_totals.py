@@ -1,53 +1,17 @@
-"""Totals of a window, updated reading by reading, and the polling of the energy counter."""
+"""Totals of a window, updated reading by reading."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import reduce
-from math import hypot, sqrt
+from math import ceil, hypot, sqrt
 
 from wattune.core.codec import to_json
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Throttle
+from wattune.core.refresh import RESOLUTION_J
 from wattune.core.setting import Setting
-
-POLL_S = 0.02
-"""Longest delay until an update of the counter is read; the error at both ends of a window is 0.8 of it."""
-_REST = 0.95
-"""Share of the refresh period without polling. Less than 1, because polls come late: they drift towards the update,
-until one comes too early and the next one is right after the update."""
-_FORGET = 1.02
-"""Growth of the estimated refresh period from update to update, so that a slower counter is followed."""
-
-
-@dataclass(frozen=True, slots=True)
-class Polling:
-    """The refresh period of a counter, known or estimated, and whether the last poll was an update."""
-
-    known_s: float | None = None
-    """The refresh period, where it is known for the GPU model."""
-    estimated_s: float | None = None
-    moved_s: float | None = None
-    moved: bool = False
-
-    def polled(self, time_s: float, *, moved: bool) -> Polling:
-        if not moved:
-            return replace(self, moved=False)
-        estimated_s = self.estimated_s
-        if self.moved_s is not None:
-            gap_s = time_s - self.moved_s
-            estimated_s = gap_s if estimated_s is None else min(gap_s, _FORGET * estimated_s)
-        return replace(self, estimated_s=estimated_s, moved_s=time_s, moved=True)
-
-    @property
-    def wait_s(self) -> float:
-        """Return the time until the next poll: after an update the counter stays until its next refresh."""
-        refresh_s = self.estimated_s if self.known_s is None else self.known_s
-        if not self.moved or refresh_s is None:
-            return POLL_S
-        return max(POLL_S, _REST * refresh_s)
-
 
 CLOCK_SLACK = 0.02
 """Relative tolerance of a clock: drivers round to steps of 15 MHz and read it during changes."""
@@ -97,9 +61,10 @@ def mean_error(values: Sequence[float]) -> float | None:
     return T_95[min(len(values) - 1, len(T_95)) - 1] * sqrt(variance / len(values))
 
 
-COUNTER_ERROR = 0.002
-"""Relative error of the energy of a window beyond the refresh of its counter, at 95 %. Published differences of two
-counters of one GPU model are up to ten times larger, but equal at every setting."""
+EXACT_S = 0.004
+"""Largest error of the time of a reading that shows how power varies within a window."""
+USUAL_ERROR = 0.01
+"""Relative error of a power whose variation is unknown, since the window had too few steps or exact readings."""
 MOSTLY = 0.9
 """Share of the readings of a window that must agree with its setting."""
 
@@ -115,20 +80,20 @@ BLOCK_S = 0.5
 
 @dataclass(frozen=True, slots=True)
 class RunningSum:
-    """Sum and count of values, some of which may be missing."""
+    """Weighted sum of values, some of which may be missing."""
 
     total: float = 0.0
-    count: int = 0
+    weight: float = 0.0
 
-    def add(self, value: float | None) -> RunningSum:
-        return self if value is None else RunningSum(self.total + value, self.count + 1)
+    def add(self, value: float | None, weight: float = 1.0) -> RunningSum:
+        return self if value is None else RunningSum(self.total + weight * value, self.weight + weight)
 
     def joined(self, other: RunningSum) -> RunningSum:
-        return RunningSum(self.total + other.total, self.count + other.count)
+        return RunningSum(self.total + other.total, self.weight + other.weight)
 
     @property
     def mean(self) -> float | None:
-        return self.total / self.count if self.count else None
+        return self.total / self.weight if self.weight else None
 
 
 NO_SUM = RunningSum()
@@ -136,17 +101,28 @@ NO_SUM = RunningSum()
 
 @dataclass(frozen=True, slots=True)
 class Blocks:
-    """Values over time, summed in a few intervals of equal length, so that slow variation counts as error."""
+    """Values over time, averaged in a few intervals of equal length, so that slow variation counts as error."""
 
     width_s: float = BLOCK_S
     sums: tuple[RunningSum, ...] = ()
 
-    def add(self, age_s: float, value: float | None) -> Blocks:
-        place = int(age_s / self.width_s)
-        if place >= BLOCKS:
-            return self._coarser().add(age_s, value)
-        sums = (*self.sums, *[NO_SUM] * (place + 1 - len(self.sums)))
-        return replace(self, sums=(*sums[:place], sums[place].add(value), *sums[place + 1 :]))
+    @classmethod
+    def of_steps(cls, step_s: float | None) -> Blocks:
+        """Return intervals of whole steps, since the parts of a step differ."""
+        return cls(BLOCK_S if not step_s else ceil(BLOCK_S / step_s) * step_s)
+
+    def add(self, start_s: float, end_s: float, value: float | None) -> Blocks:
+        """Add a value that held from one age of the window to another."""
+        if value is None or end_s <= start_s:
+            return self
+        first, last = int(start_s / self.width_s), int(end_s / self.width_s)
+        if last >= BLOCKS:
+            return self._coarser().add(start_s, end_s, value)
+        sums = [*self.sums, *[NO_SUM] * (last + 1 - len(self.sums))]
+        for place in range(first, last + 1):
+            inside_s = min(end_s, (place + 1) * self.width_s) - max(start_s, place * self.width_s)
+            sums[place] = sums[place].add(value, max(inside_s, 0.0))
+        return replace(self, sums=tuple(sums))
 
     @property
     def mean(self) -> float | None:
@@ -154,8 +130,12 @@ class Blocks:
 
     @property
     def error(self) -> float | None:
-        """Return the half-width of the 95 % interval of the mean, from the intervals; None where there are too few."""
-        return mean_error([mean for one in self.sums if (mean := one.mean) is not None])
+        """Return the half-width of the 95 % interval of the mean, from the intervals; None where there are too few.
+
+        An interval that is filled by less than half says little.
+        """
+        most = max((one.weight for one in self.sums), default=0.0)
+        return mean_error([one.mean for one in self.sums if one.mean is not None and one.weight >= most / 2])
 
     def _coarser(self) -> Blocks:
         sums = (*self.sums, NO_SUM) if len(self.sums) % 2 else self.sums
@@ -194,45 +174,78 @@ class Tally:
     sm_utils: Blocks = NO_BLOCKS
     mem_utils: Blocks = NO_BLOCKS
     powers_w: Blocks = NO_BLOCKS
+    """By the energy counter, where it moves."""
+    exact: Reading | None = None
+    """The last reading whose time is exact enough to show how the power varies."""
     power_j: float = 0.0
     """Power added up over time, for GPUs whose counter fails."""
     paused_s: float = 0.0
     paused_j: float = 0.0
     """By the counter, where there is one."""
 
+    @classmethod
+    def begun(cls, first: Reading, *, step_s: float | None = None) -> Tally:
+        """Begin a window at a reading; `step_s` is how long steps take, where that is known."""
+        return cls(first, powers_w=Blocks.of_steps(step_s))
+
     def add(self, reading: Reading, setting: Setting) -> Tally:
         before = self.last or self.first
         watts = [one.power_w for one in (before, reading) if one.power_w is not None]
-        passed_s = max(reading.time_s - before.time_s, 0.0)
+        passed_s = max(reading.exact_s - before.exact_s, 0.0)
+        counted_j = max((reading.energy_j or 0.0) - (before.energy_j or 0.0), 0.0)
         if _is_idle(before) and _is_idle(reading):
-            counted_j = max((reading.energy_j or 0.0) - (before.energy_j or 0.0), 0.0)
-            return replace(self, last=reading, paused_s=self.paused_s + passed_s, paused_j=self.paused_j + counted_j)
-        age_s = max(reading.time_s - self.first.time_s - self.paused_s, 0.0)
+            return replace(
+                self, last=reading, exact=reading, paused_s=self.paused_s + passed_s, paused_j=self.paused_j + counted_j
+            )
+        start_s = self.time_s
+        end_s = start_s + passed_s
         power_w = sum(watts) / len(watts) if watts else None
+        exact, powers_w = self._exact(reading, end_s)
         return replace(
             self,
             last=reading,
+            exact=exact,
+            powers_w=powers_w,
             readings=self.readings + 1,
             agreeing=self.agreeing + (disagreement(setting, reading) is None),
             sm_mhz=self.sm_mhz.add(working_mhz(reading)),
-            sm_utils=self.sm_utils.add(age_s, reading.sm_util),
-            mem_utils=self.mem_utils.add(age_s, reading.mem_util),
-            powers_w=self.powers_w.add(age_s, power_w),
+            sm_utils=self.sm_utils.add(start_s, end_s, reading.sm_util),
+            mem_utils=self.mem_utils.add(start_s, end_s, reading.mem_util),
             power_j=self.power_j + passed_s * (power_w or 0.0),
         )
 
     @property
+    def time_s(self) -> float:
+        return max((self.last or self.first).exact_s - self.first.exact_s - self.paused_s, 0.0)
+
+    @property
     def cost(self) -> Measurement:
-        last = self.last or self.first
-        time_s = max(last.time_s - self.first.time_s - self.paused_s, 0.0)
+        """Time and energy, with the error of its power as that of the program at this setting.
+
+        The error has two parts: when the counter moved at both ends, and how much the power varies within the window.
+        """
+        last, time_s = self.last or self.first, self.time_s
         energy_j = self._counted_j(last)
-        ends_j = 0.8 * POLL_S * energy_j / time_s if time_s > 0 else 0.0
-        varies_j = (self.powers_w.error or 0.0) * time_s
-        return Measurement(time_s, energy_j, None, hypot(ends_j, COUNTER_ERROR * energy_j, varies_j))
+        power_w = energy_j / time_s if time_s > 0 else 0.0
+        ends_j = power_w * hypot(self.first.exact_error_s, last.exact_error_s) + RESOLUTION_J
+        error_w = self.powers_w.error
+        varies_j = USUAL_ERROR * energy_j if error_w is None else error_w * time_s
+        return Measurement(time_s, energy_j, None, hypot(ends_j, varies_j))
 
     @property
     def held(self) -> bool:
         return self.readings == 0 or self.agreeing >= MOSTLY * self.readings
+
+    def _exact(self, reading: Reading, end_s: float) -> tuple[Reading | None, Blocks]:
+        """Return the last exact reading, and the powers up to it; a pause begins again behind it."""
+        before = self.exact or self.first
+        if reading.energy_j is None or before.energy_j is None:
+            return None, self.powers_w.add(self.time_s, end_s, reading.power_w)
+        passed_s = reading.exact_s - before.exact_s
+        if reading.exact_error_s > EXACT_S or passed_s <= 0:
+            return self.exact, self.powers_w
+        power_w = max(reading.energy_j - before.energy_j, 0.0) / passed_s
+        return reading, self.powers_w.add(max(end_s - passed_s, 0.0), end_s, power_w)
 
     def _counted_j(self, last: Reading) -> float:
         """Return the energy by the counter, or by power where the counter is missing, stuck or went back."""

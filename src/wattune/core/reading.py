@@ -56,6 +56,30 @@ class Reading:
     memory_used_bytes: int | None = None
     memory_total_bytes: int | None = None
 
+    @property
+    def exact_s(self) -> float:
+        """The time for which the energy counts."""
+        return self.time_s
+
+    @property
+    def exact_error_s(self) -> float:
+        """Half-width of the interval in which that lies."""
+        return 0.0
+
+    @property
+    def steps(self) -> float | None:
+        """Steps that the program had done by then; None where they are not counted."""
+        return None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CountedReading(Reading):
+    """A reading whose energy was exact at an earlier time: when the counter last moved."""
+
+    exact_s: float
+    exact_error_s: float = 0.0
+    steps: float | None = None
+
 
 @dataclass(frozen=True, slots=True)
 class Trace:

@@ -119,6 +119,8 @@ class Window:
     """The phases of a step, where the program reports them."""
     by_phase: tuple[PhaseSetting, ...] = ()
     """The setting of each phase, where the window had one per phase; `setting` is then that to go back to."""
+    steps: float | None = None
+    """Steps in the window and in the settling before it, where they were counted and nothing paused."""
     recalled: bool = False
     """True for what an earlier run or phase showed; it took no time here, and nothing was checked by it."""
 

@@ -84,6 +84,11 @@ class Change:
     back_to_s: float | None = None
     """Start of an earlier phase with the same values, whose results hold again; None without one."""
 
+    def since_start(self, start_s: float) -> Change:
+        """Return the change with times since the start of a run."""
+        back_to_s = None if self.back_to_s is None else self.back_to_s - start_s
+        return replace(self, time_s=self.time_s - start_s, since_s=self.since_s - start_s, back_to_s=back_to_s)
+
     @property
     def what(self) -> tuple[str, ...]:
         """The quantities that changed."""

@@ -73,7 +73,7 @@ def test_a_run_without_windows_is_printed_too():
     nothing = run_report(ended=True, windows=(), events=(), figures=RunFigures())
     print_closing(nothing, out, None)
     assert "nothing was measured" in out.file.getvalue()
-    assert "nothing was tuned" in out.file.getvalue()
+    assert "energy saved and time lost are unknown" in out.file.getvalue()
 
 
 # several GPUs

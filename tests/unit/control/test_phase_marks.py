@@ -43,7 +43,7 @@ def test_time_and_energy_of_each_phase_are_means_over_steps():
     assert forward.cost.time_s == pytest.approx(2.0)
     assert forward.cost.energy_j == pytest.approx(300.0, rel=0.01)
     assert optimizer.cost.energy_j == pytest.approx(60.0, rel=0.02)
-    assert 0 < forward.cost.energy_error_j < 5.0
+    assert forward.cost.energy_error_j < 5.0
     assert forward.sm_mhz == pytest.approx(1500)
     assert optimizer.sm_mhz == pytest.approx(1200, rel=0.05)
 

@@ -89,7 +89,7 @@ def test_a_loop_is_tuned_and_its_saving_logged_once_compared(gpu):
     assert last["wattune_simulated/saving_percent"] > 3
     assert last["wattune_simulated/slowdown_percent"] < 5
     assert last["wattune_simulated/sm_mhz"] == energy.tuning.held.sm_mhz
-    assert "less energy" in seen.lines[0]
+    assert "energy −" in seen.lines[0]
     assert seen.lines[0].count("simulated") == 1
 
 

@@ -39,7 +39,7 @@ def test_a_few_samples_say_nothing():
     assert answer.verdict is Verdict.NOT_OBSERVABLE
 
 
-def test_the_command_answers_as_json(tmp_path, capsys):
+def test_the_command_answers_as_json(tmp_path, capfd):
     from wattune.cli.main import main
 
     file = tmp_path / "trace.csv"
@@ -49,7 +49,7 @@ def test_the_command_answers_as_json(tmp_path, capsys):
     with pytest.raises(SystemExit) as ended:
         main(["period", str(file), "--json"])
     assert ended.value.code == 0
-    document = json.loads(capsys.readouterr().out)
+    document = json.loads(capfd.readouterr().out)
     assert document["verdict"] == "periodic"
     assert document["period_s"] == pytest.approx(0.8, rel=0.01)
     assert document["cycles"]

@@ -88,7 +88,7 @@ class ProgramSteps:
         except DeviceError:
             return  # the run notices by itself that the GPU does not answer
         act(now_s)
-        marks = self._watch.marks
-        more, self._passed_on = marks.total - self._passed_on, marks.total
-        if more > 0 and marks.latest_s is not None:
-            self._live.step(more, age_s=max(now_s - marks.latest_s, 0.0))
+        latest = self._watch.marks.latest
+        if latest is not None and latest.count > self._passed_on:
+            more, self._passed_on = latest.count - self._passed_on, latest.count
+            self._live.step(more, age_s=max(now_s - latest.time_s, 0.0))

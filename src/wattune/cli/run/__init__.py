@@ -106,6 +106,9 @@ def command(
     from wattune.cli.child import check_command
     from wattune.cli.gpus import open_gpus
     from wattune.cli.run.gpu_opening import GpuOpening
+    from wattune.cli.run.processor_time import load_matrices
+
+    load_matrices()
     from wattune.cli.run.program import Program
     from wattune.cli.run.program_log import ProgramLog
     from wattune.cli.run.screen import RUN_KEYS, RunScreen

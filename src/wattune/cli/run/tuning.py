@@ -5,7 +5,7 @@ from __future__ import annotations
 import shlex
 from collections.abc import Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, fields
+from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from wattune.cli.output import (
     write_each,
 )
 from wattune.cli.run.gpu_opening import failure_text
+from wattune.cli.run.processor_time import processor_time
 from wattune.cli.run.screen import EventLines, RunScreen
 from wattune.config import load_config
 from wattune.control.process_monitor import CONTAINER_NOTE, ProcessWatch, numbering_of, users_of
@@ -53,6 +54,7 @@ if TYPE_CHECKING:
     from wattune.control.recall import Memory
     from wattune.control.step_file import StepFollower
     from wattune.core.gpu_spec import GpuSpec
+    from wattune.core.measurement import Measurement
     from wattune.core.tariff import Footprint
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
@@ -199,8 +201,9 @@ class TunedProgram:
         )
 
     def reports(self, *, ended: bool = False) -> tuple[RunReport, ...]:
+        cpu = processor_time()
         return tuple(
-            report_of(session, program=self._name, objective=self._objective, ended=ended)
+            replace(report_of(session, program=self._name, objective=self._objective, ended=ended), cpu=cpu)
             for _, session in self.sessions
         )
 
@@ -409,6 +412,11 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> 
         "time_s": report.spent.time_s,
         "energy_j": report.spent.energy_j if report.is_measured else None,
         "held": to_json(report.held),
+        "held_for": [
+            {"setting": to_json(one.setting), "time_s": one.time_s}
+            | {"by_phase": {phase.name: to_json(phase.setting) for phase in one.by_phase}}
+            for one in report.held_for
+        ],
         "held_turns": [to_json(setting) for setting in report.alternates],
         "held_by_phase": {one.name: to_json(one.setting) for one in report.progress.held_by_phase},
         "evaluations": figures.evaluations,
@@ -417,16 +425,21 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> 
         "slowdown_percent": figures.slowdown and figures.slowdown.percent,
         "slowdown_error_percent": _percent_error(figures.slowdown),
         "compared_saving_percent": figures.compared_saving and figures.compared_saving.percent,
+        "compared_saving_error_percent": _percent_error(figures.compared_saving),
         "compared_slowdown_percent": figures.compared_slowdown and figures.compared_slowdown.percent,
+        "compared_slowdown_error_percent": _percent_error(figures.compared_slowdown),
         "compared_s": figures.compared_s,
         "held_saving_percent": figures.held_saving and figures.held_saving.percent,
+        "held_saving_error_percent": _percent_error(figures.held_saving),
         "held_slowdown_percent": figures.held_slowdown and figures.held_slowdown.percent,
+        "held_slowdown_error_percent": _percent_error(figures.held_slowdown),
         "promise_percent": None if report.slowdown_limit is None else 100 * report.slowdown_limit,
         "confidence": figures.confidence,
         "search_s": figures.search_s,
         "search_extra_j": figures.search_extra_j,
         "break_even_s": figures.break_even_s,
         "control_core_percent": None if report.cpu_share is None else 100 * report.cpu_share,
+        "control_cpu_s": None if report.cpu is None else report.cpu.cpu_s,
         "unit": report.unit,
         "step_source": report.step_source,
         "windows": [_window(window) for window in report.windows],
@@ -460,6 +473,10 @@ def _percent_error(estimate: EstimateWithError | None) -> float | None:
     return None if estimate is None or estimate.error is None else 100 * estimate.error
 
 
+def _power_error_w(cost: Measurement) -> float | None:
+    return cost.energy_error_j / cost.time_s if cost.energy_error_j is not None and cost.time_s > 0 else None
+
+
 def _window(window: Window) -> dict[str, Any]:
     return {
         "setting": to_json(window.setting),
@@ -467,6 +484,8 @@ def _window(window: Window) -> dict[str, Any]:
         "start_s": window.start_s,
         "time_s": window.cost.time_s,
         "power_w": window.power_w,
+        "power_error_w": _power_error_w(window.cost),
+        "steps": window.steps,
         "pace_s": window.step_time_s,
         "pace_error_s": window.step_time_error_s,
         "applied": window.held,

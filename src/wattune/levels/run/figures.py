@@ -1,21 +1,23 @@
 """The result of tuning a program: the whole run against its baseline, and what was measured at each setting.
 
 Notation
-    t0, e0   time and energy of a unit of work at the baseline, from all baseline windows of a phase
-    W        units of work done: each window's time, settling included, over its step time
+    t0, e0   time and energy of a unit of work at the baseline, from all baseline windows of a phase, weighted by their
+             errors; the error of the mean grows where they differ by more than these
+    W        units of work done: steps that were counted, or a window's time over its step time, settling included
 Nothing is claimed where nothing but the baseline was measured, with step times of one source. Time without a step time,
 away from the baseline, was not compared. Up to 5 % of the run it counts with what physics allows: its work lies between
 that of the baseline and that in proportion to the clocks. Beyond that the whole run is unknown, and only the part that
-was compared has figures.
+was compared has figures. Where steps are counted, the figures are those of the steps: what passed before the first
+and after the last is left out.
 A phase lies between two changes of the program. The baseline would have taken W·t0 and spent W·e0; the actual time and
 energy, search included, are compared with that. Errors are half-widths of 95 % intervals; those of windows are
-independent, that of a baseline is common to its phase.
+independent, that of a baseline is common to its phase, and that of the counter to all of them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
 from math import hypot, inf, isfinite, sqrt
 from statistics import NormalDist
 
@@ -29,13 +31,14 @@ UNSURE = 0.05
 """Relative error of a step time that has none."""
 LEAST_ERROR = 1e-4
 """Least relative error of a step time: clocks and programs drift."""
-POWER_ERROR = 0.002
-"""Relative error of the mean power of a baseline; small, since one counter measures everything."""
+COUNTER_ERROR = 0.001
+"""Relative error of a difference of two powers by one counter, beyond the errors of its windows. Counters of one GPU
+model differ by up to some percent, but alike at every power. Estimated."""
+MOST_STALLED = 0.02
+"""Share of a window in which its steps may have stalled if they count as they were; an evaluation takes longer."""
 MOST_UNKNOWN = 0.05
 """Share of the time that may have been spent at other settings without a step time, if the whole run is to have
 figures."""
-_SMALLEST_ERROR = 1e-5
-"""The same in the summary of a setting: computer clocks drift by as much."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,7 +71,7 @@ def _both(first: float | None, second: float | None) -> float | None:
     return None if first is None or second is None else hypot(first, second)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
 class RunFigures:
     """Savings and costs of tuning so far, search included; None where unknown."""
 
@@ -97,6 +100,36 @@ class RunFigures:
     break_even_s: float | None = None
     """The time from which the run has spent less than without tuning."""
 
+    def __repr__(self) -> str:
+        """Show the figures that matter, in two lines."""
+        compared = self.compared_saving, self.compared_slowdown
+        whole = (self.saving, self.slowdown) if self.saving is not None else compared
+        part = (
+            "" if self.saving is not None or compared[0] is None else f" in {self.compared_s:.0f} s that were compared"
+        )
+        held = (self.held_saving, self.held_slowdown)
+        return f"search included: {_two(*whole)}{part}\nwhile held: {_two(*held)}"
+
+
+def _two(saving: EstimateWithError | None, slowdown: EstimateWithError | None) -> str:
+    """Write a saving and a slowdown."""
+    return f"energy saved {_percent(saving)}, slowdown {_percent(slowdown)}"
+
+
+def _percent(estimate: EstimateWithError | None) -> str:
+    if estimate is None:
+        return "unknown"
+    error = "" if estimate.error is None else f" ± {100 * estimate.error:.2f}"
+    return f"{estimate.percent:+z.2f}{error} %"
+
+
+@dataclass(frozen=True, slots=True)
+class _Errors:
+    """Relative errors of a time and an energy."""
+
+    time: float = 0.0
+    energy: float = 0.0
+
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
@@ -106,16 +139,25 @@ class _Comparison:
     phase: int
     cost: Measurement
     base: Measurement
-    own: float
-    base_time: float
-    base_energy: float
+    own: _Errors
+    of_base: _Errors
 
 
-def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float | None) -> RunFigures:
-    """Compute the figures of a run from its windows, in order; those that nothing was compared for stay unknown."""
+def figures_of(
+    windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float | None, was_set: bool = True
+) -> RunFigures:
+    """Compute the figures of a run from its windows, in order; those that nothing was compared for stay unknown.
+
+    Where nothing was ever set, nothing was saved or lost.
+    """
+    if not was_set:
+        none, total_s = EstimateWithError(0.0, 0.0), sum(window.total.time_s for window in windows)
+        sure = None if slowdown_limit is None else 1.0
+        return RunFigures(saving=none, slowdown=none, confidence=sure, search_s=total_s)
+    windows = _of_steps(windows)
     part = _comparisons(windows) if _is_compared(windows) else []
     compared = _completed(part, windows)
-    slowdown = _more(compared, _times)
+    slowdown = _slowdown(compared)
     point = _held_last(part, windows)
     part_s, total_s = (sum(one.total.time_s for one in some) for some in ([one.window for one in part], windows))
     search_s = next((window.start_s for window in windows if window.purpose is Purpose.HOLD), inf)
@@ -126,16 +168,26 @@ def figures_of(windows: tuple[Window, ...], *, gpus: int, slowdown_limit: float 
         slowdown=slowdown,
         confidence=None if slowdown_limit is None or slowdown is None else _confidence(slowdown, slowdown_limit),
         compared_saving=_saving(part),
-        compared_slowdown=_more(part, _times),
+        compared_slowdown=_slowdown(part),
         compared_s=part_s,
         compared_share=part_s / total_s if total_s > 0 else 0.0,
         held_saving=_saving(point),
-        held_slowdown=_more(point, _times),
+        held_slowdown=_slowdown(point),
         evaluations=sum(window.purpose in (Purpose.TRIAL, Purpose.REFERENCE) for window in windows),
         search_s=search_s if isfinite(search_s) else sum(window.total.time_s for window in windows),
         search_extra_j=extra_j,
         break_even_s=_break_even_s(compared),
     )
+
+
+def _of_steps(windows: tuple[Window, ...]) -> tuple[Window, ...]:
+    """Leave out the windows before the first counted step, where nothing but the baseline was measured in them."""
+    if not any(window.counted for window in windows):
+        return windows
+    left = list(phases_of(windows))
+    while left and not any(window.step_time_s or window.purpose is not Purpose.BASELINE for window in left[0]):
+        del left[0]
+    return tuple(window for phase in left for window in phase)
 
 
 def _comparisons(windows: tuple[Window, ...]) -> list[_Comparison]:
@@ -148,10 +200,10 @@ def _comparisons(windows: tuple[Window, ...]) -> list[_Comparison]:
         source = next((window.source for window in based if window.step_time_s), None)
         for window in phase:
             if window.purpose is Purpose.BASELINE or (window.point in points and not window.step_time_s):
-                found.append(_Comparison(window, number, window.total, window.total, 0.0, 0.0, 0.0))
+                found.append(_Comparison(window, number, window.total, window.total, _Errors(), _Errors()))
             elif base is not None:
                 alike = [other for other in phase if other.point == window.point and other.source == source]
-                one = _compared(window, number, base=base, alike=alike)
+                one = _compared(window, number, based=based, base=base, alike=alike)
                 found += [] if one is None else [one]
     return found
 
@@ -191,7 +243,8 @@ def _bounded(window: Window, number: int, baseline: Window) -> _Comparison:
         least = min(window.sm_mhz / baseline.sm_mhz, 1.0)
     middle, time_s = (1.0 + least) / 2.0, window.total.time_s
     would = Measurement(middle * time_s, middle * time_s * baseline.power_w)
-    return _Comparison(window, number, window.total, would, (1.0 - middle) / middle, 0.0, 0.0)
+    unsure = (1.0 - middle) / middle
+    return _Comparison(window, number, window.total, would, _Errors(unsure, unsure), _Errors())
 
 
 def _held_last(part: Sequence[_Comparison], windows: tuple[Window, ...]) -> list[_Comparison]:
@@ -207,59 +260,95 @@ def _held_last(part: Sequence[_Comparison], windows: tuple[Window, ...]) -> list
 
 
 def _pooled(windows: Sequence[Window]) -> Measurement | None:
-    """Average the unit of work over windows at one setting, weighted by certainty; None where it is unknown."""
-    units = [unit for window in windows if (unit := window.unit) is not None and unit.time_s > 0]
-    if not units:
-        return None
-    weights = [1 / _share(unit) ** 2 for unit in units]
-    total = sum(weights)
-    time_s = sum(weight * unit.time_s for weight, unit in zip(weights, units, strict=True)) / total
-    energy_j = sum(weight * unit.energy_j for weight, unit in zip(weights, units, strict=True)) / total
-    share = 1 / sqrt(total)
-    return Measurement(time_s, energy_j, share * time_s, hypot(share, POWER_ERROR) * energy_j)
+    """Average the unit of work over windows at one setting; None where it is unknown."""
+    step_time = _pooled_step_time(windows)
+    return None if step_time is None else _unit(step_time, _pooled_power([one for one in windows if one.step_time_s]))
 
 
-def _share(unit: Measurement) -> float:
-    return UNSURE if unit.time_error_s is None else max(unit.time_error_s / unit.time_s, LEAST_ERROR)
+def _unit(step_time: EstimateWithError, power: EstimateWithError) -> Measurement:
+    """Return time and energy of a unit of work."""
+    energy_j, share = step_time.value * power.value, _both(step_time.share, power.share)
+    return Measurement(step_time.value, energy_j, step_time.error, None if share is None else energy_j * share)
 
 
-def _compared(window: Window, number: int, *, base: Measurement, alike: Sequence[Window]) -> _Comparison | None:
-    """Compare a window with the baseline by its own step time, or else by those at the same setting."""
+def _errors(unit: Measurement) -> _Errors:
+    return _Errors(_share(unit.time_error_s, unit.time_s), _share(unit.energy_error_j, unit.energy_j))
+
+
+def _share(error: float | None, value: float) -> float:
+    return UNSURE if error is None or value <= 0 else max(error / value, LEAST_ERROR)
+
+
+def _compared(
+    window: Window, number: int, *, based: Sequence[Window], base: Measurement, alike: Sequence[Window]
+) -> _Comparison | None:
+    """Compare a window with the baseline by the steps that were counted in it, or else by its step time.
+
+    Without one of its own that is the step time of other windows at the same setting.
+    """
     cost = window.total
     unit = window.unit if window in alike and window.unit is not None else _pooled(alike)
-    if unit is None or unit.time_s <= 0 or base.energy_j <= 0:
+    counted = _counted(window)
+    if base.energy_j <= 0 or (counted is None and (unit is None or unit.time_s <= 0)):
         return None
-    units = cost.time_s / unit.time_s
+    if unit is None:  # too short for an error of its own: that of the baseline, for as long
+        unit = _for_as_long(base, sum(one.cost.time_s for one in based), cost.time_s)
+    units = counted if counted is not None else cost.time_s / unit.time_s
     would = Measurement(units * base.time_s, units * base.energy_j)
-    base_time, base_energy = (base.time_error_s or 0.0) / base.time_s, (base.energy_error_j or 0.0) / base.energy_j
-    return _Comparison(window, number, cost, would, _share(unit), base_time, base_energy)
+    return _Comparison(window, number, cost, would, _errors(unit), _errors(base))
 
 
-_Sides = Callable[[_Comparison], tuple[float, float, float]]
-"""Actual cost, cost at the baseline, and relative error of the baseline."""
-
-
-def _times(one: _Comparison) -> tuple[float, float, float]:
-    return one.cost.time_s, one.base.time_s, one.base_time
-
-
-def _more(compared: Sequence[_Comparison], sides: _Sides) -> EstimateWithError | None:
-    """Return the excess of all windows over the baseline, as a share."""
-    found = [(one, *sides(one)) for one in compared]
-    would = sum(side for _, _, side, _ in found)
-    if would <= 0:
+def _counted(window: Window) -> float | None:
+    """Return the steps that were counted in a window; None where a stall shows in it, which is no part of steps."""
+    if not window.steps or window.steps <= 0:
         return None
-    ratio = sum(took for _, took, _, _ in found) / would
-    alone = [one.own * side / would for one, _, side, _ in found]
-    common: dict[int, float] = {}
-    for one, _, side, error in found:
-        common[one.phase] = common.get(one.phase, 0.0) + error * side / would
-    return EstimateWithError(ratio - 1, ratio * hypot(*alone, *common.values()))
+    if window.step_time_s is None:
+        return window.steps
+    stalled_s = window.total.time_s - window.steps * window.step_time_s
+    return window.steps if abs(stalled_s) <= MOST_STALLED * window.total.time_s else None
+
+
+def _for_as_long(unit: Measurement, had_s: float, has_s: float) -> Measurement:
+    """Return a unit of work with the errors that it would have in a window of another length."""
+    wider = sqrt(had_s / has_s) if has_s > 0 else 1.0
+    time_error_s = None if unit.time_error_s is None else wider * unit.time_error_s
+    return replace(
+        unit,
+        time_error_s=time_error_s,
+        energy_error_j=None if unit.energy_error_j is None else wider * unit.energy_error_j,
+    )
+
+
+def _slowdown(compared: Sequence[_Comparison]) -> EstimateWithError | None:
+    sides = [(one.phase, one.cost.time_s, one.base.time_s, one.own.time, one.of_base.time) for one in compared]
+    return _excess(sides)
 
 
 def _saving(compared: Sequence[_Comparison]) -> EstimateWithError | None:
-    more = _more(compared, lambda one: (one.cost.energy_j, one.base.energy_j, one.base_energy))
-    return None if more is None else more.negative
+    sides = [(one.phase, one.cost.energy_j, one.base.energy_j, one.own.energy, one.of_base.energy) for one in compared]
+    more = _excess(sides)
+    if more is None:
+        return None
+    counter = (
+        COUNTER_ERROR * sum(base for _, _, base, _, error in sides if error) / sum(base for _, _, base, *_ in sides)
+    )
+    return EstimateWithError(-more.value, hypot(more.error or 0.0, (1 + more.value) * counter))
+
+
+def _excess(sides: Sequence[tuple[int, float, float, float, float]]) -> EstimateWithError | None:
+    """Return the excess of what windows took over the baseline, as a share.
+
+    `sides` are the phase, what was taken, what the baseline would have taken, and the relative errors of both.
+    """
+    would = sum(base for _, _, base, _, _ in sides)
+    if would <= 0:
+        return None
+    ratio = sum(took for _, took, _, _, _ in sides) / would
+    alone = [own * base / would for _, _, base, own, _ in sides]
+    common: dict[int, float] = {}
+    for phase, _, base, _, error in sides:
+        common[phase] = common.get(phase, 0.0) + error * base / would
+    return EstimateWithError(ratio - 1, ratio * hypot(*alone, *common.values()))
 
 
 def _confidence(slowdown: EstimateWithError, slowdown_limit: float) -> float:
@@ -322,12 +411,7 @@ class SettingSummary:
     @property
     def unit(self) -> Measurement | None:
         """Time and energy of a unit of work; None without a step time."""
-        if self.step_time is None:
-            return None
-        energy_j = self.step_time.value * self.power.value
-        share = _both(self.step_time.share, self.power.share)
-        error_j = None if share is None else energy_j * share
-        return Measurement(self.step_time.value, energy_j, self.step_time.error, error_j)
+        return None if self.step_time is None else _unit(self.step_time, self.power)
 
 
 @dataclass(frozen=True, slots=True)
@@ -371,22 +455,38 @@ def _phase_summary(windows: tuple[Window, ...]) -> PhaseSummary:
     by_point: dict[object, list[Window]] = {}
     for window in windows:
         by_point.setdefault(window.point, []).append(window)
-    return PhaseSummary(
-        tuple(
-            SettingSummary(own[0].setting, tuple(own), _pooled_step_time(own), _pooled_power(own), own[0].by_phase)
-            for own in by_point.values()
-        )
-    )
+    return PhaseSummary(tuple(_setting_summary(own) for own in by_point.values()))
+
+
+def _setting_summary(own: Sequence[Window]) -> SettingSummary:
+    """Summarize the windows of a setting; one that is held was chosen for its trial, which therefore does not count."""
+    held = [one for one in own if one.purpose is Purpose.HOLD and one.step_time_s and one.cost.time_s > 0]
+    based = any(one.purpose is Purpose.BASELINE for one in own)
+    judged = held if held and not based else own
+    return SettingSummary(own[0].setting, tuple(own), _pooled_step_time(judged), _pooled_power(judged), own[0].by_phase)
 
 
 def _pooled_step_time(windows: Sequence[Window]) -> EstimateWithError | None:
-    """Average step times, weighted by their errors; the error grows where they differ more than their errors allow."""
-    known = [(one.step_time_s, one.step_time_error_s, one.cost.time_s) for one in windows if one.step_time_s]
+    return _averaged([(one.step_time_s, one.step_time_error_s, one.cost.time_s) for one in windows if one.step_time_s])
+
+
+def _pooled_power(windows: Sequence[Window]) -> EstimateWithError:
+    costs = [one.cost for one in windows if one.cost.time_s > 0]
+    shares = [None if one.energy_error_j is None else one.energy_error_j / one.time_s for one in costs]
+    power = _averaged([(one.power_w, error, one.time_s) for one, error in zip(costs, shares, strict=True)])
+    return EstimateWithError(0.0) if power is None else power
+
+
+def _averaged(known: Sequence[tuple[float, float | None, float]]) -> EstimateWithError | None:
+    """Average values with their errors and lengths, weighted by the errors or, without these, by the lengths.
+
+    The error grows where the values differ by more than their errors allow.
+    """
     if not known:
         return None
-    values = [step_time_s for step_time_s, _, _ in known]
-    errors = [max(error, _SMALLEST_ERROR * value) for value, error, _ in known if error is not None]
-    if len(errors) < len(known):
+    values = [value for value, _, _ in known]
+    errors = [max(error, LEAST_ERROR * value) for value, error, _ in known if error is not None]
+    if len(errors) < len(known) or not all(errors):
         seconds = sum(time_s for *_, time_s in known)
         weights = [time_s / seconds if seconds > 0 else 1 / len(known) for *_, time_s in known]
         return EstimateWithError(_dot(weights, values))
@@ -401,11 +501,3 @@ def _pooled_step_time(windows: Sequence[Window]) -> EstimateWithError | None:
 
 def _dot(weights: Sequence[float], values: Sequence[float]) -> float:
     return sum(weight * value for weight, value in zip(weights, values, strict=True))
-
-
-def _pooled_power(windows: Sequence[Window]) -> EstimateWithError:
-    cost = windows[0].cost
-    for window in windows[1:]:
-        cost += window.cost
-    share = EstimateWithError(cost.energy_j, cost.energy_error_j).share
-    return EstimateWithError(cost.power_w, None if share is None else cost.power_w * share)

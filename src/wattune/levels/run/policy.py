@@ -23,7 +23,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import SIGMAS_95
 from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.window import Order, Purpose, Window, since_change, steps_s
+from wattune.core.window import Order, Purpose, Window, phases_of, since_change, steps_s
 from wattune.levels.run.constrained_choice import TRIAL_S, Choice, choose, time_spent
 from wattune.levels.run.mixture import Mixture
 from wattune.response.clock_doubt import window_doubt
@@ -114,16 +114,25 @@ class CurvePolicy:
         prediction = self._prediction(known, spec)
         if prediction is None:
             return _hold_order(self.baseline, _hold_s(known), why="there is nothing to set")
-        return self._unchecked(prediction, known) or self._trial(prediction, known) or self._held(prediction, known)
+        return (
+            self._unchecked(prediction, known, windows)
+            or self._trial(prediction, known)
+            or self._held(prediction, known)
+        )
 
-    def _unchecked(self, prediction: Prediction, known: tuple[Window, ...]) -> Order | None:
-        """Keep to the baseline where step times are unknown or do not follow the clock; return None where they do."""
+    def _unchecked(
+        self, prediction: Prediction, known: tuple[Window, ...], windows: tuple[Window, ...]
+    ) -> Order | None:
+        """Keep to the baseline where step times are unknown or do not follow the clock; return None where they do.
+
+        A program that once did not follow the clock is not tuned again in this run, whatever it does then.
+        """
         if not any(window.step_time_s for window in known if window.purpose is Purpose.BASELINE):
             most_s = min(_FIRST_MOST_S * 2.0 ** len(known), _HOLD_MOST_S)
             order = self._baseline_order(_FIRST_S, most_s=most_s, why="no step time of the program is known yet")
             unknown = f"no step time of the program is known, so the {self.baseline} stays{_estimated(prediction)}"
             return replace(order, remark=unknown) if len(known) == 1 else order
-        doubt = window_doubt(known)
+        doubt = next((words for phase in phases_of(windows) if (words := window_doubt(phase))), None)
         if doubt is not None:
             remark = f"the program does not follow the clock of this GPU, so the {self.baseline} stays: {doubt}"
             return replace(_hold_order(self.baseline, _hold_s(known), why=doubt), remark=remark)

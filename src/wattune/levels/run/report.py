@@ -12,10 +12,10 @@ from wattune.control.state import Disabled, LostGpu, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
-from wattune.core.window import Order, Purpose, Window, by_phase_words
+from wattune.core.window import Order, Window
 from wattune.levels.run.figures import RunFigures, SettingSummary, figures_of
 from wattune.levels.run.policies import slowdown_limit_of
-from wattune.levels.run.turns import turns_of
+from wattune.levels.run.turns import HeldFor, held_for, turns_of
 
 if TYPE_CHECKING:
     from wattune.levels.run.session import RunSession
@@ -23,6 +23,16 @@ if TYPE_CHECKING:
     from wattune.store.records import FullRun
 
 KIND = "run"
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorTime:
+    """Seconds of processor time, in so many seconds."""
+
+    cpu_s: float
+    wall_s: float
+    of_process: bool = True
+    """True for a process that does nothing else, with its start; False for a thread of the program itself."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,14 +62,21 @@ class RunReport:
     lost: tuple[LostGpu, ...] = ()
     """GPUs that stopped answering and were left out from then on."""
     period: PeriodAnswer | None = None
-    cpu_share: float | None = None
-    """Share of one core that the tuning takes."""
+    cpu: ProcessorTime | None = None
+    """What the tuning takes: the whole process of a command, or its thread inside a program."""
+    was_set: bool = True
+    """False where no setting was ever applied, so that nothing was saved or lost."""
     ended: bool = False
     """True once the program has ended."""
 
     @property
     def simulated(self) -> bool:
         return self.progress.spec.simulated
+
+    @property
+    def cpu_share(self) -> float | None:
+        """Share of one core that the tuning takes."""
+        return None if self.cpu is None else self.cpu.cpu_s / self.cpu.wall_s
 
     @property
     def windows(self) -> tuple[Window, ...]:
@@ -100,6 +117,11 @@ class RunReport:
         return self.progress.held
 
     @property
+    def held_for(self) -> tuple[HeldFor, ...]:
+        """What was held and for how long, the longest first."""
+        return held_for(self.windows)
+
+    @property
     def alternates(self) -> tuple[Setting, ...]:
         """The two settings that are held by turns, the faster first; empty where one is held."""
         return turns_of(self.windows)
@@ -125,13 +147,15 @@ def glimpse_of(session: RunSession, *, program: str, objective: str) -> RunRepor
 def report_of(session: RunSession, *, program: str, objective: str, ended: bool = False) -> RunReport:
     """Report on a session, of a program by its command line; `objective` as on the command line."""
     progress, count = session.progress, len(session.gpus)
-    slowdown_limit = slowdown_limit_of(session.objective)
+    slowdown_limit, was_set = slowdown_limit_of(session.objective), session.loop.changes > 0
+    background = session.background
     return RunReport(
         program=program,
         objective=objective,
         slowdown_limit=slowdown_limit,
         progress=progress,
-        figures=figures_of(progress.windows, gpus=count, slowdown_limit=slowdown_limit),
+        figures=figures_of(progress.windows, gpus=count, slowdown_limit=slowdown_limit, was_set=was_set or not ended),
+        was_set=was_set,
         policy=session.policy.name,
         gpus=count,
         unit=session.watch.unit,
@@ -141,7 +165,7 @@ def report_of(session: RunSession, *, program: str, objective: str, ended: bool 
         latest=session.loop.latest,
         lost=session.loop.lost,
         period=None if session.watch.marks.total else session.watch.answer,
-        cpu_share=session.cpu_share,
+        cpu=ProcessorTime(background.cpu_s, background.wall_s, False) if background and background.wall_s else None,
         ended=ended,
     )
 
@@ -156,11 +180,12 @@ def stored_run(session: RunSession, report: RunReport, *, started_at: datetime, 
     gpus += [RunGpu.of(one.spec, one.spent) for one in report.lost]
     if not report.is_measured:
         gpus = [replace(gpu, energy_j=None) for gpu in gpus]
-    held = [window for window in progress.windows if window.purpose is Purpose.HOLD]
+    held = report.held_for
     details = {
         "exit_code": exit_code,
         "policy": report.policy,
-        "held": by_phase_words(held[-1].by_phase) or str(held[-1].setting) if held else None,
+        "held": held[0].label if held else None,
+        "held_for_s": {one.label: one.time_s for one in held},
         "saving_percent": figures.saving and figures.saving.percent,
         "slowdown_percent": figures.slowdown and figures.slowdown.percent,
         "promise_percent": None if report.slowdown_limit is None else 100 * report.slowdown_limit,

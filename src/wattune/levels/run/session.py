@@ -126,9 +126,9 @@ class RunSession:
         return self.loop.progress
 
     @property
-    def cpu_share(self) -> float | None:
-        """Share of one core that tuning takes; None where it works within `step`."""
-        return None if self._background is None else self._background.cpu_share
+    def background(self) -> Background | None:
+        """The thread that tunes; None where that happens within `step`."""
+        return self._background
 
     def step(self, count: int = 1, *, age_s: float = 0.0) -> None:
         """Count iterations of the program, the last of which ended so long ago.

@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 
 from wattune.control.state import Condition
 from wattune.core.measurement import Measurement
+from wattune.core.reading import Count
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.devices.passing_time import VirtualTime
@@ -82,7 +83,8 @@ class OddGpu:
     def count(self):
         if self.on_read is not None:
             raise self.on_read
-        return self.real.count()
+        reading = self.twist(self.real.read())
+        return self.real.count() if reading.energy_j is None else Count(reading.time_s, reading.energy_j)
 
     def read(self):
         if self.on_read is not None:

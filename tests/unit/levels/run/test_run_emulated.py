@@ -81,7 +81,7 @@ def test_sensors_that_fail_for_a_while(tuned):
 
 def test_sensors_that_fail_for_good_end_the_tuning(tuned, monkeypatch):
     run = tuned()
-    run.wait(5)
+    run.wait(5.6)
     assert run.node.setting(0).sm_mhz == 1200
     run.node.fail(0, UNKNOWN)
     monkeypatch.setattr(run_loop, "BLIND_S", -1.0)  # that time is the wall's
@@ -105,7 +105,7 @@ def test_a_gpu_that_is_lost(tuned):
 
 def test_permission_that_is_lost_midway(tuned):
     run = tuned()
-    run.wait(5)
+    run.wait(5.6)
     assert run.node.setting(0).sm_mhz == 1200
     run.node.refuse(0, NO_PERMISSION)
     run.wait(10)

@@ -149,7 +149,7 @@ def test_an_interruption_restores_the_clocks_and_repeats_the_order(why):
     gpu = OddGpu()
     program = Moody()
     loop, _ = make_loop(gpu, program=program)
-    ticked(loop, gpu, 5)
+    ticked(loop, gpu, 5.6)
     assert isinstance(loop.progress.state, Measuring)
     assert gpu.real.setting == LOW
     program.now = why

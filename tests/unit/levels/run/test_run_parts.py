@@ -428,7 +428,7 @@ def test_the_energy_of_a_window_is_as_uncertain_as_its_power_varies():
     def error(swing_w):
         tally, joules = Tally(Reading(time_s=0.0, energy_j=0.0, power_w=300.0)), 0.0
         for place in range(1, 201):
-            power_w = 300.0 + swing_w * (-1) ** (place // 10)
+            power_w = 300.0 + swing_w * (-1) ** (place // 35)
             joules += 0.1 * power_w
             tally = tally.add(Reading(time_s=0.1 * place, energy_j=joules, power_w=power_w), Setting())
         return tally.cost.energy_error_j / tally.cost.energy_j

@@ -272,3 +272,8 @@ def test_a_program_that_does_not_follow_the_clock_is_left_alone():
     order = policy.step(doubtful, A100)
     assert (order.setting, order.purpose) == (DRIVER_DEFAULT, Purpose.HOLD)
     assert "does not follow the clock" in order.remark
+    again = [*doubtful[:-1], replace(doubtful[-1], changed=True), windows[0]]
+    for _ in range(6):  # also after a change of the program, so that what is held fits what was said
+        order = policy.step(tuple(again), A100)
+        assert order.setting == DRIVER_DEFAULT
+        again.append(seen(order.setting, order.purpose, source="steps", sm_util=1.0, mem_util=0.3))

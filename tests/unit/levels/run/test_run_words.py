@@ -21,6 +21,7 @@ from wattune.levels.run.view.words import (
     measured_hold_words,
     period_words,
     search_words,
+    setting_rows,
     slowdown_words,
     state_words,
     sure_words,
@@ -37,12 +38,12 @@ def order(setting, purpose):
 def test_the_closing_lines_report_saving_slowdown_search_and_period():
     assert closing_lines(run_report()) == (
         "simulated: time +3.1 ± 0.4 %, energy −15.3 ± 0.6 % against the driver default, search included "
-        "(1545 MHz was held)",
+        "(held: 1545 MHz for 41.0 s)",
         "the slowdown limit of 5 % was met (more than 99.9 % sure)",
         "the search took 3 trials and 43.0 s, and spent 840 J less than the driver default would have",
         "break-even: after 15.2 s",
         "the power repeats every 800.0 ± 2.1 ms; also 13.40 ± 0.20 s (cycle)",
-        "tuning took 0.61 % of one core",
+        "wattune took 510 ms of processor time with its start, 0.61 % of one core",
     )
     assert not headline(run_report(spec=replace(GPU, simulated=False))).startswith("simulated")
 
@@ -81,10 +82,7 @@ def test_a_hint_names_what_would_show_steps_where_none_were_seen(given, hinted):
 
 def test_unknown_values_are_called_unknown():
     nothing = {"windows": (), "figures": RunFigures(), "ended": True}
-    assert "did not use the GPU" in headline(run_report(**nothing))
     assert "is unknown" in slowdown_words(run_report(**nothing))
-    stopped = run_report(**nothing, state=Waiting(Condition.STOPPED))
-    assert headline(stopped).endswith("nothing was tuned (stopped)")
     blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, step_time_s=None)
     unseen = {**nothing, "windows": (blind,)}
     assert "unknown: no step time of the program was found" in headline(run_report(**unseen))
@@ -95,9 +93,30 @@ def test_unknown_values_are_called_unknown():
     assert default.endswith("(the driver default was held)")
     short = (searched()[0], window(Setting(1545), Purpose.HOLD, 12.0, 10.0, power_w=250.0, step_time_s=None))
     assert "unknown: step times were not seen for long enough" in headline(run_report(**{**nothing, "windows": short}))
-    assert "nothing but the baseline" in headline(run_report(**{**nothing, "windows": searched()[:1]}))
     assert slowdown_words(run_report(slowdown_limit=None)) == ""
     assert search_words(run_report(**nothing)) == even_words(run_report(**nothing)) == ""
+
+
+def test_where_nothing_was_set_nothing_was_saved_or_lost():
+    nothing = {"windows": (), "figures": figures_of((), gpus=1, slowdown_limit=0.05, was_set=False)}
+    unset = {**nothing, "ended": True, "was_set": False}
+    based, blind = searched()[:1], replace(searched()[0], step_time_s=None, step_time_error_s=None)
+    reached = Reading(time_s=1084.0)
+    for changes, why in (
+        ({"state": Waiting(Condition.STOPPED)}, "the program was stopped"),
+        ({"state": Waiting(Condition.UNUSED)}, "the program was not using the GPU"),
+        # a short run: its steps show that it worked
+        ({"state": Waiting(Condition.UNUSED), "stepped": reached}, "ended after 84.0 s, before the baseline"),
+        ({"state": settling(order(DRIVER_DEFAULT, Purpose.BASELINE))}, "ended after 84.0 s, before the baseline"),
+        ({"windows": based, "state": measuring(order(Setting(1440), Purpose.TRIAL))}, "before another setting was"),
+        ({"windows": based}, "1545 MHz was best as far as is known"),
+        ({"windows": (blind,)}, "no step time of the program was found at the baseline"),
+        ({"state": Disabled("no permission")}, "no permission"),
+    ):
+        report = run_report(**{**unset, **changes})
+        assert headline(report).startswith("simulated: nothing was set, so nothing was saved or lost: ")
+        assert why in headline(report)
+        assert "was met (more than 99.9 % sure)" in slowdown_words(report)
 
 
 def test_break_even_may_be_in_the_future_or_never():
@@ -199,7 +218,8 @@ def test_settings_that_are_held_by_turns_are_both_named():
     )
     report = run_report(windows=(*before, *turns))
     assert report.alternates == (Setting(1620), Setting(1545))
-    assert "1620 MHz and 1545 MHz were held by turns" in headline(report)
+    assert "(held by turns: 1545 MHz for 82.0 s, 1620 MHz for 41.0 s)" in headline(report)
+    assert not any("too slow" in cell for row in setting_rows(report)[2:] for cell in row.cells)
     assert run_report(windows=(*before, *turns[:2])).alternates == ()
     assert (
         run_report(windows=(*before, *turns, replace(first, start_s=170.0, cost=Measurement(800.0, 8e4)))).alternates
@@ -236,6 +256,6 @@ def test_a_search_without_extra_energy_has_no_figure_of_it():
 def test_figures_of_holding_name_the_setting_that_a_window_held():
     newest = replace(order(Setting(870), Purpose.HOLD), why="")
     report = run_report(state=measuring(newest))
-    assert "870 MHz was held" in headline(report)
+    assert "(held: 1545 MHz for 41.0 s)" in headline(report)
     assert measured_hold_words(report) == "1545 MHz"
     assert measured_hold_words(run_report(windows=searched()[:4], state=measuring(newest))) == "870 MHz"

@@ -21,10 +21,17 @@ def test_windows_at_one_setting_are_one_row_in_the_order_of_their_first_window()
 
 
 def test_a_pooled_step_time_is_more_certain_than_each_and_nearest_to_the_most_certain():
-    (phase,) = phase_summaries(searched())
+    more = window(Setting(1545), Purpose.HOLD, 90.0, 9.0, power_w=243.0, step_time_s=1.034 * BASE_S)
+    (phase,) = phase_summaries((*searched(), more))
     pooled = phase.point(Setting(1545)).step_time
     assert pooled.error < 0.002 * 1.033 * BASE_S
     assert 1.033 * BASE_S < pooled.value < 1.0335 * BASE_S
+
+
+def test_the_trial_for_which_a_setting_was_chosen_does_not_judge_it():
+    (phase,) = phase_summaries(searched())
+    assert phase.point(Setting(1545)).step_time.value == pytest.approx(1.033 * BASE_S)
+    assert phase.point(Setting(1545)).power.value == pytest.approx(242.0)
 
 
 def test_windows_that_disagree_make_the_pooled_error_larger():

@@ -25,6 +25,7 @@ from wattune.levels.run.view.words import (
     base_name,
     change_words,
     compared_words,
+    cpu_words,
     estimate_words,
     even_words,
     headline,
@@ -233,8 +234,8 @@ def _how(report: RunReport) -> tuple[str, ...]:
     period = last_period_words(report)
     if period:
         lines.append(_sentence(period))
-    if report.cpu_share is not None:
-        lines.append(f"Tuning took {100 * report.cpu_share:.2g} % of one core.")
+    if report.cpu is not None:
+        lines.append(_sentence(cpu_words(report)))
     return tuple(lines)
 
 

@@ -13,7 +13,7 @@ from rich.text import Text
 from wattune.control.progress_estimator import COUNTED, ONLY_OPTIMIZERS, OUTPUT, PATTERN
 from wattune.control.state import Condition, Disabled, LostGpu, Waiting
 from wattune.control.window_state import Settling
-from wattune.core.setting import DRIVER_DEFAULT
+from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, by_phase_words, phases_of, since_change
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
@@ -42,8 +42,7 @@ def closing_lines(report: RunReport) -> tuple[str, ...]:
         last_period_words(report),
         *(lost_words(one) for one in report.lost),
     ]
-    if report.cpu_share is not None:
-        lines.append(f"tuning took {100 * report.cpu_share:.2g} % of one core")
+    lines.append(cpu_words(report))
     lines.append(_hint(report))
     return tuple(line for line in lines if line)
 
@@ -68,6 +67,16 @@ def _hint(report: RunReport) -> str:
     return "hint: `wattune run` counts the steps of PyTorch programs, and with --step-pattern those that others print"
 
 
+def cpu_words(report: RunReport) -> str:
+    """Return what the tuning cost the processor; empty where that is unknown."""
+    if report.cpu is None or report.cpu_share is None:
+        return ""
+    share = f"{100 * report.cpu_share:.2g} % of one core"
+    if not report.cpu.of_process:
+        return f"the thread that tunes took {share}"
+    return f"wattune took {quantity(report.cpu.cpu_s, 's')} of processor time with its start, {share}"
+
+
 def lost_words(gpu: LostGpu) -> str:
     """Return what is known of a GPU that was lost."""
     spent = f"{quantity(gpu.spent.energy_j, 'J')} in {duration(gpu.spent.time_s)}"
@@ -78,10 +87,12 @@ def headline(report: RunReport) -> str:
     """Return in one sentence what was held and what that saved."""
     mark = "simulated: " if report.simulated else ""
     saved, slower = report.figures.saving, report.figures.slowdown
+    if not report.was_set and report.ended:
+        return f"{mark}nothing was set, so nothing was saved or lost: {_unset(report)}"
     if saved is None or slower is None:
-        return f"{mark}{_unmeasured(report)}"
+        return f"{mark}{_UNKNOWN}: {_unmeasured(report)}"
     held = held_words(report)
-    at = f" ({held} {'were held by turns' if report.alternates else 'was held'})" if held else ""
+    at = f" ({held})" if held else ""
     return f"{mark}{change_words(slower, saved)} against the {base_name(report)}, search included{at}"
 
 
@@ -90,18 +101,35 @@ def change_words(slower: EstimateWithError | None, saved: EstimateWithError | No
     return f"time {estimate_words(slower)}, energy {estimate_words(saved and saved.negative)}"
 
 
+MOST_HELD = 3
+"""Settings that are named with the time for which each was held; of the others only the number is."""
+
+
 def held_words(report: RunReport) -> str:
-    """Return what is held, or was last: a setting, or two by turns; empty where nothing was."""
-    held = report.alternates or (() if report.held is None else (report.held,))
-    return " and ".join(f"{'the ' * (one == DRIVER_DEFAULT)}{one}" for one in held)
+    """Return what was held and for how long, such as `1185 MHz held for 40 s, 1155 MHz for 38 s`; empty for nothing."""
+    each = report.held_for
+    if not each:
+        return "" if report.held is None else f"{_named(report.held)} was held"
+    times = [f"{_named(one.setting, one.label)} for {duration(one.time_s)}" for one in each[:MOST_HELD]]
+    others = len(each) - MOST_HELD
+    if others > 0:
+        rest_s = sum(one.time_s for one in each[MOST_HELD:])
+        times.append(f"{counted(others, 'other setting')} for {duration(rest_s)}")
+    return f"held{' by turns' if report.alternates else ''}: {', '.join(times)}"
 
 
 def measured_hold_words(report: RunReport) -> str:
     """Return the setting for which the figures of holding are: the last one that a window held, or two by turns."""
     last = next((window for window in reversed(report.windows) if window.purpose is Purpose.HOLD), None)
-    if report.alternates or last is None:
-        return held_words(report)
-    return by_phase_words(last.by_phase) or f"{'the ' * (last.setting == DRIVER_DEFAULT)}{last.setting}"
+    if report.alternates:
+        return " and ".join(map(_named, report.alternates))
+    if last is None:
+        return "" if report.held is None else _named(report.held)
+    return by_phase_words(last.by_phase) or _named(last.setting)
+
+
+def _named(setting: Setting, label: str | None = None) -> str:
+    return f"{'the ' * (setting == DRIVER_DEFAULT)}{label or setting}"
 
 
 def compared_words(report: RunReport) -> str:
@@ -285,24 +313,35 @@ def _places(estimate: EstimateWithError) -> int:
     return 2 if estimate.error and estimate.error < _FINE else 1
 
 
+def _unset(report: RunReport) -> str:
+    """Return why no setting was applied."""
+    progress = report.progress
+    if isinstance(progress.state, Disabled):
+        return progress.state.why
+    based = [window for window in report.windows if window.purpose is Purpose.BASELINE and window.cost.time_s]
+    if any(window.step_time_s for window in based):
+        held = "the program ended before another setting was tried"
+        return held if report.held is None else f"{_named(report.held)} was best as far as is known"
+    if based:
+        return "no step time of the program was found at the baseline"
+    counted_steps = progress.stepped is not None or report.step_source in COUNTED
+    if isinstance(progress.state, Waiting) and not (progress.state.why is Condition.UNUSED and counted_steps):
+        return f"the program was {progress.state.why}"
+    ran = f"after {duration(report.spent.time_s)}" if report.is_measured else "at once"
+    return f"the program ended {ran}, before the baseline was measured"
+
+
 def _unmeasured(report: RunReport) -> str:
-    if not report.windows:
-        if report.why:
-            return f"nothing was tuned ({report.why})"
-        return "nothing was tuned: the program did not use the GPU for long enough"
+    """Return why savings are unknown although something was set."""
     if isinstance(report.progress.state, Disabled):
-        return f"{_UNKNOWN}: the tuning ended before step times could be compared"
+        return "the tuning ended before step times could be compared"
     if not any(window.step_time_s for window in report.windows if window.purpose is Purpose.BASELINE):
-        return f"{_UNKNOWN}: no step time of the program was found at the baseline{_predicted(report)}"
+        return f"no step time of the program was found at the baseline{_predicted(report)}"
     doubts = (window_doubt(phase) for phase in phases_of(report.windows))
     doubt = next((words for words in doubts if words is not None), None)
     if doubt is not None:
-        return f"{_UNKNOWN}: the program does not follow the clock of this GPU: {doubt}"
-    if all(window.purpose is Purpose.BASELINE for window in report.windows):
-        return f"{_UNKNOWN}: nothing but the baseline was measured for long enough"
-    return (
-        f"{_UNKNOWN}: step times were not seen for long enough to be compared with the baseline's{_predicted(report)}"
-    )
+        return f"the program does not follow the clock of this GPU: {doubt}"
+    return f"step times were not seen for long enough to be compared with the baseline's{_predicted(report)}"
 
 
 _UNKNOWN = "energy saved and time lost are unknown"
@@ -377,11 +416,21 @@ def _row(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> Setti
 
 
 def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
-    """Judge a setting; one that is held is fast enough unless the verdict differs."""
+    """Judge a setting, or say for how long it was held.
+
+    A setting that is held for a part of the run may be slower than the limit, which holds for the whole.
+    """
     words = verdict(phase, point, slowdown_limit=report.slowdown_limit)
-    if not report.is_held(point):
+    held_s = sum(window.total.time_s for window in point.windows if window.purpose is Purpose.HOLD)
+    if not held_s and not report.is_held(point):
         return words
-    return "held" if words in ("", "fast enough") else f"held, {words}"
+    held, slower, limit = (
+        f"held {duration(held_s)}" if held_s else "held",
+        report.figures.slowdown,
+        report.slowdown_limit,
+    )
+    is_met = slower is not None and limit is not None and slower.value <= limit
+    return held if is_met or words in ("", "fast enough") else f"{held}, {words}"
 
 
 def _joined(cells: Sequence[str], columns: Sequence[int], widths: Sequence[int], width: int) -> str:
