@@ -55,6 +55,16 @@ def wattune(tmp_path):
             "did you mean llama3.2-3b or llama3.3-70b? there are bert-base, bert-large, gpt2, gpt3-175b, llama3.2-3b, "
             "llama3.3-70b, qwen3-1.7b; for another, write what differs from the nearest: llama3.2-3b:layers=32",
         ),
+        (("devices", "--catalog", ""), "there is no simulated GPU ''", "a100"),
+        (("physics", "fit", "sweep.csv", "--gpu", "v10"), "no simulated GPU 'v10'", "v100-sxm2? for a GPU that is not"),
+        (("physics", "fit", "sweep.csv", "--gpu", ""), "no simulated GPU ''", "v100-sxm2; for a GPU that is not"),
+        (("job", "run", "", "--", "true"), "a job needs a name", "nightly-bert"),
+        (
+            ("job", "run", "a", "--batch-sizes", "8", "--target", "1", "--objective", "", "--", "true"),
+            "'' is no objective",
+            "cost:0.5",
+        ),
+        (("run", "--step-pattern", "", "--", "true"), "an empty pattern matches every line", "step"),
         (("simulate", "--fault", "0:tired", "--", "true"), "'0:tired' is not a fault", "0:lost@30s"),
     ],
 )
@@ -102,7 +112,8 @@ def test_a_huge_word_does_not_flood_the_terminal(wattune, before, word):
         (("pipeline", "profile", "--gpu", "0", "--", "true"), "--gpu"),
         (("kernels", "measure", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
         (("layers", "switch-latency", "--gpu", "0", "--", "true"), "Did you mean '--device'?"),
-        (("measure", "--interval", "soon", "--", "true"), "--interval"),
+        (("measure", "--interval", "soon", "--", "true"), "'--interval': 'soon' is not a number"),
+        (("attach", "python"), "invalid value for 'PID': 'python' is not a whole number"),
         (("sweep", "--points", "0"), "--points"),
         (("sweep", "--knob", "fan"), "sm-clock"),
         (("export", "--format", "xml"), "parquet"),

@@ -18,6 +18,10 @@ if TYPE_CHECKING:
     from wattune.core.gpu_spec import GpuSpec
 
 
+_ALL = "all"
+"""What --catalog shows where it names no GPU."""
+
+
 @click.command()
 @click.option(
     "--device", "devices", multiple=True, help="Show only this GPU: nvml:0, sim:a100, table:FILE.csv … (repeatable)."
@@ -26,7 +30,7 @@ if TYPE_CHECKING:
 @click.option(
     "--catalog",
     is_flag=False,
-    flag_value="",
+    flag_value=_ALL,
     metavar="[NAME]",
     help="Show the simulated GPUs and how well each is known; with NAME, every value of that GPU with its source.",
 )
@@ -111,16 +115,16 @@ def _span(low: float, high: float) -> str:
 
 
 def _show_catalog(name: str, *, as_json: bool) -> None:
-    """Print every value of one GPU, or for an empty name a summary of all."""
+    """Print every value of one GPU, or a summary of all."""
     from wattune.physics.catalog import catalog_names, load_model
 
-    keys = (load_model(name).key,) if name else catalog_names()
+    keys = catalog_names() if name == _ALL else (load_model(name).key,)
     if as_json:
         print_json({"simulated": True, "catalogue": [_catalog_document(key) for key in keys]})
-    elif name:
-        _show_values(keys[0])
-    else:
+    elif name == _ALL:
         _show_all(keys)
+    else:
+        _show_values(keys[0])
 
 
 def _catalog_document(key: str) -> dict[str, Any]:

@@ -220,7 +220,7 @@ def _journal(facts: Facts) -> Finding:
         return Finding("journal", "problem", facts.abandoned.message, facts.abandoned.hint)
     if facts.abandoned:
         line = f"a process died and left settings on {', '.join(facts.abandoned)}"
-        return Finding("journal", "problem", line, "wattune restore")
+        return Finding("journal", "problem", line, "wattune restore   # as root where it was another user's process")
     if facts.state_problem is not None:
         line = f"no GPU can be set, since the journal cannot be written: {facts.state_problem}"
         return Finding("journal", "problem", line, "make room, or point WATTUNE_STATE to a folder you can write")
@@ -240,13 +240,11 @@ def _claims(facts: Facts) -> list[Finding]:
 
 
 def _abandoned(journal: Journal) -> tuple[str, ...] | WattuneError:
-    """Return the GPUs that have an entry and no owner, without claiming them."""
+    """Return the GPUs that a process which died since this boot left set, without claiming them."""
     try:
-        held = {holder.name for holder in journal.holders()}
-        left = [name for name in journal.left() if name not in held]
+        entries = journal.abandoned()
     except WattuneError as error:
         return error
-    entries = {name: journal.entry(name) for name in left}
     return tuple(
         name if entry is None else entry.device
         for name, entry in entries.items()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+import re
 import sys
 from typing import Any
 
@@ -108,11 +109,16 @@ def _suggested(error: click.ClickException) -> click.ClickException:
     return click.UsageError(f"No such option '{error.option_name}'. Did you mean '{name}'?", error.ctx)
 
 
+_NUMBER_TYPES = re.compile(r"is not a valid (integer|float)(?: range)?$")
+"""How click ends its complaint about what is no number at all."""
+
+
 def _print_usage_error(error: click.ClickException) -> None:
     """Print an error of click as every other error: one line, and a hint."""
     from wattune.cli.output import print_error
 
     message = " ".join(error.format_message().split()).removesuffix(".")  # click lists choices on lines of their own
+    message = _NUMBER_TYPES.sub(lambda found: f"is not a {'whole ' if found[1] == 'integer' else ''}number", message)
     if message[1:2].islower():
         message = message[:1].lower() + message[1:]
     ctx = error.ctx if isinstance(error, click.UsageError) else None

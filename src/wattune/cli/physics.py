@@ -66,8 +66,9 @@ def _sheet(gpu: str) -> Sheet:
     except DeviceNotFound as error:
         if is_file_name(gpu):
             raise InputError(error.message, hint="name a GPU of the catalogue, or a copy of its file") from None
-        hint = f"{error.hint} For a GPU that is not in the catalogue, copy the file of a similar one: --gpu FILE.toml"
-        raise DeviceNotFound(error.message, hint=hint) from None
+        near = error.hint or ""
+        other = "for a GPU that is not in the catalogue, copy the file of a similar one: --gpu FILE.toml"
+        raise DeviceNotFound(error.message, hint=f"{near}{' ' if near.endswith('?') else '; '}{other}") from None
 
 
 def _known(points: Sequence[SweepPoint]) -> dict[str, Workload]:

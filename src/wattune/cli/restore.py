@@ -74,7 +74,7 @@ def _print(outcomes: tuple[Restoration, ...], holders: tuple[Holder, ...]) -> No
     for holder in holders:
         print_line(holder_line(holder))
     if not outcomes:
-        print_line("nothing to restore: no process died while it tuned a GPU")
+        print_line("nothing to restore: no journal has settings of a dead process")
 
 
 def holder_line(holder: Holder) -> str:

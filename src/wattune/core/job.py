@@ -19,6 +19,12 @@ from wattune.core.objective import Objective, parse_objective
 from wattune.core.setting import Setting
 
 
+def check_name(name: str) -> None:
+    """Raise where a name names no job."""
+    if not name.strip():
+        raise InputError("a job needs a name", hint="give it one, such as nightly-bert")
+
+
 @dataclass(frozen=True, slots=True, order=True)
 class JobChoice:
     """The batch size and the setting of one run of a job."""
@@ -51,8 +57,7 @@ class Job:
     def __post_init__(self) -> None:
         sizes = tuple(sorted(set(self.batch_sizes)))
         object.__setattr__(self, "batch_sizes", sizes)
-        if not self.name.strip():
-            raise InputError("a job needs a name", hint="give it one, such as nightly-bert")
+        check_name(self.name)
         if not sizes or sizes[0] < 1:
             raise InputError(f"{self.name}: batch sizes are whole numbers from 1", hint="for example 16,32,64")
         if self.default_batch_size not in sizes:

@@ -97,6 +97,38 @@ class Journal:
         locked = {name for path in (self.folder, self.lock_folder) for name in lock_names(path)} - held
         return tuple(sorted({*self.left(), *(name for name in locked if file_name(name) == name)}))
 
+    def abandoned(self) -> dict[str, Entry | None]:
+        """Return the GPUs that a dead process left set, with its entry where this user may read it, claiming nothing.
+
+        A lock that nobody holds and that leads to an entry, or is another user's, shows that its owner died.
+        """
+        held, own = {holder.name for holder in self.holders()}, self.left()
+        found: dict[str, Entry | None] = {}
+        for name in self.names():
+            leads, entry = (True, self.entry(name)) if name in own else self._elsewhere(name)
+            if leads and name not in held:
+                found[name] = entry
+        return found
+
+    def _elsewhere(self, name: str) -> tuple[bool, Entry | None]:
+        """Return whether the lock of all users leads to an entry or is closed to this user, and that entry if known."""
+        try:
+            folder = Folder.opened(self.lock_folder)
+        except ConfigError:
+            folder = None
+        if folder is None:
+            return False, None
+        try:
+            lock = folder.open(lock_name(name), os.O_RDONLY | FILE_FLAGS)
+        except OSError as error:
+            return isinstance(error, PermissionError), None
+        else:
+            leads = noted_folder(lock) is not None
+            os.close(lock)
+            return leads, self._entry_of_holder(name, folder) if leads else None
+        finally:
+            folder.close()
+
     def _lock_folders(self, uuid: str, label: str) -> Iterator[Folder]:
         """Open the folders of the locks, each once the lock in the one before is taken."""
         shared = self._shared_folder(uuid, label)

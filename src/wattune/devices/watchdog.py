@@ -101,13 +101,16 @@ def _undone(name: str, left: Left, undo: Undo) -> Restoration | None:
             left.erase()  # the driver forgot its settings at the reboot
             return None
         kept = undo(entry, left.written_s())
-    except (Damaged, ValueError) as why:
+    except Damaged as why:
         return _set_aside(name, left, f"{why}; nothing of it was restored")
+    except ValueError as why:
+        return _set_aside(name, left, f"{why}; that was not restored")
     except (Refused, WattuneError) as error:
         return Restoration(name, entry, error=error, user=left.user)  # the entry stays for the next attempt
     if entry.damage is not None:
-        what = ", ".join(KNOBS[knob] for knob in entry.ours) or "nothing of it"
-        return _set_aside(name, left, f"{entry.damage}; restored by what is intact: {what}", kept=kept)
+        knobs = ", ".join(KNOBS[knob] for knob in entry.ours)
+        what = f"restored by what is intact: {knobs}" if knobs else "nothing of it was restored"
+        return _set_aside(name, left, f"{entry.damage}; {what}", kept=kept)
     left.erase()
     return Restoration(name, entry, left=kept, user=left.user)
 

@@ -116,19 +116,19 @@ def footprint_words(footprint: Footprint) -> str:
     """Format a footprint, such as `12.3 Wh, 0.0037 EUR, 4.7 g CO₂`, with what is known of it."""
     words = [_billed(footprint.energy_kwh)]
     if footprint.energy_cost is not None:
-        words.append(f"{number(footprint.energy_cost)} {footprint.currency}")
+        words.append(f"{_money(footprint.energy_cost)} {footprint.currency}")
     if footprint.co2_g is not None:
         words.append(f"{quantity(footprint.co2_g, 'g')} CO₂")
     return ", ".join(words)
 
 
-_LEAST_WH = 0.01
-"""Below it, energy is in joules."""
+_LEAST_MONEY = 1e-4
+
+
+def _money(amount: float) -> str:
+    return number(amount) if not amount or abs(amount) >= _LEAST_MONEY else f"under {_LEAST_MONEY:g}"
 
 
 def _billed(energy_kwh: float) -> str:
-    """Format energy in the unit of a bill that reads: kWh, Wh, or joules of very little."""
-    energy_wh = 1e3 * abs(energy_kwh)
-    if energy_wh >= 1e3:
-        return f"{number(energy_kwh)} kWh"
-    return f"{number(1e3 * energy_kwh)} Wh" if energy_wh >= _LEAST_WH else quantity(3.6e6 * energy_kwh, "J")
+    """Format energy in the unit of a bill that reads: kWh, Wh, and mWh of very little; joules are shown beside it."""
+    return f"{number(energy_kwh)} kWh" if abs(energy_kwh) >= 1 else quantity(1e3 * energy_kwh, "Wh")

@@ -11,6 +11,7 @@ from pipelines import HEADER, profile_csv, profile_rows
 from wattune.cli.main import run
 from wattune.levels.kernel.plan_file import parse_plan
 from wattune.levels.kernel.planner import POINTS, POINTS_OF_LARGE
+from wattune.render.quantity import quantity
 
 PLAN = ("plan", "--profile", "p.csv", "--microbatches", "4", "--blocking-power", "60", "--points", "8")
 
@@ -124,6 +125,13 @@ def test_show_draws_default_and_plan(plan_file, capsys):
     assert "MHz" in out
     ElementTree.parse(plan_file.with_name("t.svg"))
     assert "Every plan" in plan_file.with_name("t.html").read_text(encoding="utf-8")
+
+
+def test_show_names_what_all_gpus_of_the_job_spend(home, capsys):
+    words(capsys, *PLAN, "--dp", "2", "--out", "plan.json")
+    spent = document(capsys, "show", "plan.json")["job"]
+    out = words(capsys, "show", "plan.json")
+    assert f"all 6 GPUs of the job spend {quantity(spent['energy_j'], 'J')} per iteration instead of" in out
 
 
 def test_show_chooses_another_plan_without_a_new_solve(plan_file, capsys, monkeypatch):

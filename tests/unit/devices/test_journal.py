@@ -466,6 +466,20 @@ def test_restore_finds_what_was_left_in_another_folder_and_keeps_what_fails(tmp_
     assert undone(second) == ([], ())
 
 
+def test_what_was_left_in_another_folder_is_seen_without_a_claim(tmp_path, locks):
+    first, second = Journal(tmp_path / "first", locks), Journal(tmp_path / "second", locks)
+    claim = first.claim(UUID, label="x")
+    claim.write(an_entry())
+    assert first.abandoned() == second.abandoned() == {}  # its owner lives
+    claim.close()
+    assert [*first.abandoned()] == [*second.abandoned()] == [UUID]
+    entry = second.abandoned()[UUID]
+    assert entry is not None
+    assert entry.ours == {"power_limit": (200_000,)}
+    undone(second)
+    assert first.abandoned() == second.abandoned() == {}
+
+
 def test_a_folder_that_has_gone_is_reported_until_the_gpu_is_tuned_again(tmp_path, locks):
     abandon(Journal(tmp_path / "first", locks))
     os.rename(tmp_path / "first", tmp_path / "elsewhere")
@@ -532,6 +546,9 @@ def theirs(tmp_path, locks, open_to_all):
 @as_root
 def test_root_undoes_what_another_user_left_and_owns_the_gpu_then(journal, theirs):
     assert as_nobody(lambda: abandon(theirs)) == 0
+    entry = journal.abandoned()[UUID]
+    assert entry is not None
+    assert entry.ours == {"power_limit": (200_000,)}
     claim = journal.claim(UUID, label="x")
     assert [left.user for left in claim.left()] == [65534]
     claim.release()
@@ -551,6 +568,8 @@ def test_the_lock_that_root_takes_over_is_roots(journal, theirs):
     claim.close()  # root's process dies
 
     def child():
+        if theirs.abandoned() != {UUID: None}:  # not theirs to read
+            return 3
         if [str(outcome.error) for outcome in restore_left(theirs, undo_nothing)] != [
             f"the last process that tuned {UUID} was root's and has died"
         ]:

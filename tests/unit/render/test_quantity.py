@@ -51,9 +51,10 @@ def test_differences_are_signed_with_time_first() -> None:
 @pytest.mark.parametrize(
     ("energy_kwh", "text"),
     [
-        (2.81e-7, "1.01 J"),
-        (0.0, "0 J"),
-        (0.000224, "0.224 Wh"),
+        (2.81e-7, "281 µWh"),
+        (7.6e-6, "7.60 mWh"),
+        (0.0, "0 Wh"),
+        (0.000224, "224 mWh"),
         (0.0161, "16.1 Wh"),
         (1.5, "1.50 kWh"),
         (46_900.0, "46\u2009900 kWh"),
@@ -62,6 +63,15 @@ def test_differences_are_signed_with_time_first() -> None:
 )
 def test_energy_of_a_bill_has_the_unit_that_reads(energy_kwh: float, text: str) -> None:
     assert footprint_words(Footprint(energy_kwh)) == text
+
+
+@pytest.mark.parametrize(
+    ("cost", "text"),
+    [(0.0, "0 EUR"), (3.54e-8, "under 0.0001 EUR"), (-3.54e-8, "under 0.0001 EUR"), (0.0042, "0.00420 EUR")],
+)
+def test_money_that_is_hardly_any_is_named_so(cost: float, text: str) -> None:
+    footprint = Footprint(1.5, energy_cost=cost, currency="EUR")
+    assert footprint_words(footprint) == f"1.50 kWh, {text}"
 
 
 def test_zero_has_no_sign_at_any_number_of_places() -> None:

@@ -18,7 +18,7 @@ from wattune.cli.training_child import ReportWatch
 from wattune.control.reports.file import check_place
 from wattune.control.reports.report import MetricPattern, StepPattern
 from wattune.core.errors import InputError
-from wattune.core.job import Job, JobGpu, JobRun
+from wattune.core.job import Job, JobGpu, JobRun, check_name
 from wattune.devices.gpu import play_on_simulated
 from wattune.levels.job.options import MAX_EPOCHS, scaled_rate
 from wattune.workloads.catalog import make_workload
@@ -208,6 +208,7 @@ def parse_sizes(text: str) -> tuple[int, ...]:
 
 def first_definition(name: str, wanted: Wanted) -> Job:
     """Define a new job; raise an error that names a missing option."""
+    check_name(name)
     if wanted.batch_sizes is None:
         raise _missing(name, "its batch sizes", "--batch-sizes 16,32,64")
     if wanted.target is None:
@@ -224,7 +225,7 @@ def first_definition(name: str, wanted: Wanted) -> Job:
         target=wanted.target,
         higher_is_better=wanted.higher_is_better is not False,
         max_epochs=wanted.max_epochs or MAX_EPOCHS,
-        objective=wanted.objective or "cost:0.5",
+        objective="cost:0.5" if wanted.objective is None else wanted.objective,
         metric_file=wanted.metric_file,
         metric_pattern=wanted.metric_pattern,
         metric_http=wanted.metric_http,

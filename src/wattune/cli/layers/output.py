@@ -216,13 +216,13 @@ def frontier_picture(found: LayerComparison, *, width: int, height: int) -> Text
         plans = next((plans for plans in found.strategies if plans.name == name), None)
         for trial in drawn_plans(found, plans) if plans else ():
             spots.append(Spot(*changes(found, trial.cost), sign, style))
-    spots.append(Spot(0.0, 0.0, "D", "bold"))
+    spots.append(Spot(0.0, 0.0, "▲", "bold"))
     return Text("\n", no_wrap=True).join(scatter(spots, width=width, height=height, x_unit="%", y_unit="%"))
 
 
 def _legend(found: LayerComparison) -> Text:
     simulated = " (simulated)" if found.costs.simulated else ""
-    line = Text(f"energy over time, against the default D{simulated}:", style="dim")
+    line = Text(f"energy over time, against the default ▲{simulated}:", style="dim")
     for plans in found.strategies:
         sign, style = _SIGNS[plans.name]
         bound = {IDEAL: " (upper bound)", SEGMENTS: " (over □ where equal)"}.get(plans.name, "")

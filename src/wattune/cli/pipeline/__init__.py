@@ -210,6 +210,7 @@ def show(
         output.print_steps(steps[0])
     else:
         screen.print(output.timeline_picture(timelines(planned), screen))
+        screen.print(output.job_words(planned), markup=False, soft_wrap=True)
     output.print_answer(answer)
     print_written(svg, html)
 

@@ -90,7 +90,8 @@ def job_words(planned: PlannedPipeline) -> str:
     plan, default = quantity(planned.job_energy_j, "J"), quantity(planned.job_default_energy_j, "J")
     one = f"one GPU of each {'stage' if planned.shape.ranks == planned.shape.stages else 'rank'}"
     if planned.gpus_per_rank == 1:
-        return f"Energies are those of {one}, {planned.gpus} GPUs in all; --dp and --tp count the GPUs of a larger job."
+        larger = "`wattune pipeline plan` takes --dp and --tp for a larger job"
+        return f"Energies are those of {one}, {planned.gpus} GPUs in all; {larger}."
     spent = f"all {planned.gpus} GPUs of the job spend {plan} per iteration instead of {default}"
     return f"Energies above are those of {one}; {spent}."
 

@@ -218,6 +218,8 @@ def _give_up(_number: int, _frame: FrameType | None) -> None:
 
 def _compiled(text: str, name: str, *, example: str, hint: str) -> re.Pattern[str]:
     """Compile a pattern; where it has several groups, one of them must have this name."""
+    if not text:
+        raise InputError("an empty pattern matches every line", hint=f"for example {example}")
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # of a syntax that may change one day

@@ -133,16 +133,41 @@ def test_a_limit_outside_the_range_of_the_gpu_is_not_believed(emulated_node, aro
     node = emulated_node("a100")
     with opened_nvml("0") as bare:
         uuid = bare.spec.uuid
-        bare.apply(Setting(power_limit_w=200))
+        bare.apply(Setting(1005, power_limit_w=200))
     claim = Journal(around.state_dir).claim(uuid, label="x")
-    ours, found = {"power_limit": (200_000,)}, {"power_limit": 9_000_000}
+    ours, found = {"power_limit": (200_000,), "sm_clock": (1005,)}, {"power_limit": 9_000_000}
     claim.write(Entry(uuid, f"nvml:{uuid}", pid=1, boot_id=boot_id(), found=found, ours=ours))
     claim.close()
     (outcome,) = restore_abandoned(around)
-    assert "9000 W is none of that GPU" in outcome.error.message
-    assert node.setting(0).power_limit_w == 200
+    assert "9000 W is none of that GPU; that was not restored" in outcome.error.message
+    assert node.setting(0) == Setting(power_limit_w=200)  # the clock was
     assert Journal(around.state_dir).left() == ()
     assert len(list(around.state_dir.glob("*.damaged-*"))) == 1
+
+
+def test_a_limit_that_is_not_believed_does_not_hide_a_knob_that_failed(emulated_node, around, monkeypatch):
+    from wattune.devices.nvml import undo
+
+    node = emulated_node("a100")
+    with opened_nvml("0") as bare:
+        uuid = bare.spec.uuid
+        bare.apply(Setting(1005, power_limit_w=200))
+    claim = Journal(around.state_dir).claim(uuid, label="x")
+    ours, found = {"power_limit": (200_000,), "sm_clock": (1005,)}, {"power_limit": 9_000_000}
+    claim.write(Entry(uuid, f"nvml:{uuid}", pid=1, boot_id=boot_id(), found=found, ours=ours))
+    claim.close()
+    plain = undo._call
+
+    def failing(library, name, *arguments):
+        return 999 if name == "nvmlDeviceResetGpuLockedClocks" else plain(library, name, *arguments)
+
+    monkeypatch.setattr(undo, "_call", failing)
+    (outcome,) = restore_abandoned(around)
+    assert isinstance(outcome.error, DeviceError)
+    assert Journal(around.state_dir).left() == (uuid,)  # it is tried again
+    monkeypatch.undo()
+    restore_abandoned(around)
+    assert node.setting(0) == Setting(power_limit_w=200)
 
 
 def test_applications_clocks_that_the_gpu_does_not_list_are_not_believed(emulated_node, around):

@@ -22,7 +22,7 @@ from wattune.levels.layer.view.page import Origins, layers_page, roofline_page
 from wattune.levels.layer.view.roofline import LayersAt, limit_words, lower_pair, roofline_charts
 from wattune.levels.layer.view.words import MEANINGS, latency_words, verdict_sentence
 from wattune.physics.catalog import load_model
-from wattune.render.chart import Scale
+from wattune.render.chart import Scale, default_series
 from wattune.render.page import render_page
 from wattune.workloads.catalog import make_layers
 
@@ -125,8 +125,12 @@ def test_the_frontiers_are_drawn_against_the_default():
     found = sample_comparison()
     chart = strategies_chart(found)
     names = [series.name for series in chart.series]
-    assert names == ["single", "exhaustive", "segments", "ideal (upper bound)"]
-    assert [series.dashed for series in chart.series] == [False, False, False, True]
+    assert names == ["single", "exhaustive", "segments", "ideal (upper bound)", "default"]
+    assert [series.dashed for series in chart.series] == [False, False, False, True, False]
+    default = chart.series[-1]
+    assert (default.points[0].x, default.points[0].y) == (0.0, 0.0)
+    assert default == default_series("default", *default.points)
+    assert default.tone not in [series.tone for series in chart.series[:-1]]
     assert chart.subtitle.startswith("simulated; ")
     assert (chart.bands[0].start, chart.bands[0].end, chart.bands[0].text) == (0.0, 5.0, "up to 5 % slower")
     assert [note.text.partition(":")[0] for note in chart.notes] == [

@@ -133,8 +133,8 @@ def layers_of(shape: TransformerShape, given: tuple[int, ...] | None, *, stages:
         return _balanced(shape, stages)
     if len(given) != stages or sum(given) != shape.layers or min(given) < 1:
         raise InputError(
-            f"{'/'.join(map(str, given))} is no split of {shape.layers} layers over {stages} stages",
-            hint=f"for example {'/'.join(map(str, _balanced(shape, stages)))}",
+            f"{','.join(map(str, given))} is no split of {shape.layers} layers over {stages} stages",
+            hint=f"for example {','.join(map(str, _balanced(shape, stages)))}",
         )
     return given
 

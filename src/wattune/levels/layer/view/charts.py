@@ -14,7 +14,19 @@ from wattune.levels.layer.costs import BACKWARD, FORWARD, LayerCosts
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.view.words import SCOPE_WORDS, outside_words
-from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Shape, Tone
+from wattune.render.chart import (
+    Axis,
+    Band,
+    Chart,
+    Mark,
+    Note,
+    Point,
+    ReferenceLine,
+    Series,
+    Shape,
+    Tone,
+    default_series,
+)
 from wattune.render.quantity import Unit, quantity, unit_for
 from wattune.render.quantity import changes as percent_changes
 
@@ -22,7 +34,7 @@ _LEAST_REACH = 0.15
 """Slowdown up to which frontiers are drawn, or thrice the limit: slower plans would shrink the rest to a corner."""
 
 _LOOKS: dict[str, tuple[Mark, Tone, Shape, bool]] = {
-    SINGLE: (Mark.POINTS, Tone.ORANGE, Shape.SQUARE, False),
+    SINGLE: (Mark.POINTS, Tone.SKY, Shape.SQUARE, False),
     INTENSITY: (Mark.LINE_AND_POINTS, Tone.PURPLE, Shape.TRIANGLE, False),
     EXHAUSTIVE: (Mark.LINE_AND_POINTS, Tone.GOLD, Shape.DIAMOND, False),
     SEGMENTS: (Mark.LINE, Tone.BLUE, Shape.CIRCLE, False),
@@ -53,7 +65,10 @@ def strategies_chart(found: LayerComparison) -> Chart:
         subtitle="; ".join(words),
         x=Axis(title=f"time of a {per} against the default", unit="%"),
         y=Axis(title=f"energy of a {per} against the default", unit="%"),
-        series=tuple(_frontier(found, plans) for plans in found.strategies if plans not in outside),
+        series=(
+            *(_frontier(found, plans) for plans in found.strategies if plans not in outside),
+            default_series("default", Point(0.0, 0.0, _tip("default", found.default, 0.0, 0.0))),
+        ),
         notes=tuple(_notes(found)),
         bands=(
             Band(0.0, 100 * found.verdict.slowdown, f"up to {100 * found.verdict.slowdown:g} % slower", Tone.GREEN),
@@ -77,12 +92,12 @@ def _point(found: LayerComparison, trial: Trial[Plan]) -> Point:
     cost, switches = trial.cost, switches_of(trial.choice)
     what = str(trial.choice.choices[0].setting) if not switches else f"{switches} changes of clocks"
     time, energy = changes(found, cost)
-    lines = (
-        what,
-        f"{quantity(cost.time_s, 's')}, {quantity(cost.energy_j, 'J')}",
-        percent_changes(time, energy),
-    )
-    return Point(time, energy, "\n".join(lines))
+    return Point(time, energy, _tip(what, cost, time, energy))
+
+
+def _tip(what: str, cost: Measurement, time: float, energy: float) -> str:
+    spent = f"{quantity(cost.time_s, 's')}, {quantity(cost.energy_j, 'J')}"
+    return "\n".join((what, spent, percent_changes(time, energy)))
 
 
 def _notes(found: LayerComparison) -> Iterator[Note]:
