@@ -49,7 +49,7 @@ from wattune.render.frontier_view import (
     view_settings,
 )
 from wattune.render.page import render_page
-from wattune.render.quantity import footprint_words, percent, quantity
+from wattune.render.quantity import footprint_words, quantity
 from wattune.render.svg import standalone
 from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
@@ -231,8 +231,8 @@ def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
         quantity(cost.time_s, "s"),
         quantity(cost.energy_j, "J"),
         quantity(cost.power_w, "W"),
-        percent(row.slowdown_percent),
-        percent(row.change_percent),
+        row.time_change,
+        row.energy_change,
         ", ".join(name for name in row.names if name != choice),
     )
 
