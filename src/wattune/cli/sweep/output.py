@@ -303,7 +303,7 @@ def _how(swept: Swept) -> tuple[str, ...]:
             f"All figures are per {unit}, by its energy counter before and after."
             if swept.counted_by is None
             else f"All figures are per step, from the moment of the first to that of the last step that was counted "
-            f"({swept.counted_by}); what lies before and after is left out."
+            f"({swept.counted_by}); what lies before and after, and pauses between steps, is left out."
         ),
         "A trial is on the frontier when no other trial is both faster and cheaper. The knee is the point of the "
         "frontier furthest below the straight line from its fastest to its cheapest point.",
