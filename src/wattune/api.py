@@ -95,7 +95,7 @@ def recurring_job(
     from wattune.core.job import Job
     from wattune.levels.job.options import knob_named
     from wattune.levels.job.policies import searcher_named
-    from wattune.levels.job.session import RecurringRun, log_warning
+    from wattune.levels.job.session import RecurringRun, log_warning, served_following
     from wattune.levels.job.store_access import JobStoreAccess
     from wattune.store.worker import StoreWorker
 
@@ -122,8 +122,17 @@ def recurring_job(
         warn=log_warning,
     )
     with open_gpus(*devices) as gpus:
+        following = served_following(gpus)
+        if following.refused is not None:
+            log_warning(following.refused)
         run = RecurringRun(
-            job, gpus, store_access=store_access, knob=knob_named(knob), ranks=ranks, synchronise=synchronise
+            job,
+            gpus,
+            store_access=store_access,
+            knob=knob_named(knob),
+            ranks=ranks,
+            synchronise=synchronise,
+            following=following,
         )
         run.start(replaces=replaces)
         try:
