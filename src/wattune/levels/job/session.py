@@ -13,20 +13,19 @@ from __future__ import annotations
 
 import json
 import logging
-import os
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from wattune.control.ranks import Agreement, Alone, Numbers, Ranks, error_text
-from wattune.control.step_file import UNFOLLOWED, is_unfollowed
+from wattune.control.step_file import UNFOLLOWED, is_beside_unfollowed
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, StepAccount, metric_value
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count
 from wattune.core.setting import Setting
-from wattune.devices.gpu import Gpu, PlaysWorkloads, RunsWorkloads
+from wattune.devices.gpu import Gpu
 from wattune.levels.job.gpus import found_limit_w, job_gpu_of, job_settings
 from wattune.levels.job.options import JobKnob, scaled_rate
 from wattune.levels.job.profile import epoch_trials, level_distance, setting_profiling
@@ -72,8 +71,7 @@ NO_DOUBT = Following()
 
 def served_following(gpus: Sequence[Gpu]) -> Following:
     """Return what is known of how this program follows its GPUs: beside simulated ones of a library it may not."""
-    served = any(gpu.spec.simulated and not isinstance(gpu, PlaysWorkloads | RunsWorkloads) for gpu in gpus)
-    return Following(refused=UNFOLLOWED) if served and is_unfollowed(os.environ) else NO_DOUBT
+    return Following(refused=UNFOLLOWED) if is_beside_unfollowed(gpus) else NO_DOUBT
 
 
 @dataclass(frozen=True, slots=True)
