@@ -95,7 +95,7 @@ def recurring_job(
     from wattune.core.job import Job
     from wattune.levels.job.options import knob_named
     from wattune.levels.job.policies import searcher_named
-    from wattune.levels.job.session import RecurringRun, log_warning
+    from wattune.levels.job.session import RecurringRun, log_warning, served_following
     from wattune.levels.job.store_access import JobStoreAccess
     from wattune.store.worker import StoreWorker
 
@@ -122,8 +122,17 @@ def recurring_job(
         warn=log_warning,
     )
     with open_gpus(*devices) as gpus:
+        following = served_following(gpus)
+        if following.refused is not None:
+            log_warning(following.refused)
         run = RecurringRun(
-            job, gpus, store_access=store_access, knob=knob_named(knob), ranks=ranks, synchronise=synchronise
+            job,
+            gpus,
+            store_access=store_access,
+            knob=knob_named(knob),
+            ranks=ranks,
+            synchronise=synchronise,
+            following=following,
         )
         run.start(replaces=replaces)
         try:
@@ -177,6 +186,7 @@ def run_session(
     ranks: Ranks | None = None,
 ) -> RunSession:
     """Return the session by which `tuned` tunes GPUs, for code that also reports on it."""
+    from wattune.control.step_file import UNFOLLOWED, is_beside_unfollowed
     from wattune.core.objective import LeastEnergy, parse_objective
     from wattune.levels.job.gpus import highest_limit_w
     from wattune.levels.run.own_policy import OwnPolicy
@@ -190,13 +200,16 @@ def run_session(
         wanted = parse_objective(objective, max_power_w=max(map(highest_limit_w, gpus), default=0.0))
     chosen = policy_named(policy, wanted) if isinstance(policy, str) else OwnPolicy.of(policy, type(policy).__name__)
     per_phase = phase_policy(chosen, wanted, gpus)
-    return RunSession(
+    session = RunSession(
         gpus,
         objective=wanted,
         policy=per_phase or chosen,
         ranks=ranks,
         phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
     )
+    if is_beside_unfollowed(gpus):
+        session.watch.refused = UNFOLLOWED
+    return session
 
 
 def phase_policy(policy: RunPolicy, objective: Objective, gpus: Sequence[Gpu]) -> PhasePolicy | None:

@@ -3,7 +3,8 @@
 import pytest
 
 from wattune import DeviceNotFound, measured, open_gpu, open_gpus
-from wattune.api import SimulatedGpuWarning, warn_of_simulated
+from wattune.api import SimulatedGpuWarning, run_session, warn_of_simulated
+from wattune.control.step_file import UNFOLLOWED, unfollowing_environment
 
 
 @pytest.fixture(autouse=True)
@@ -34,3 +35,12 @@ def test_a_missing_gpu_is_an_error_where_one_is_required(monkeypatch):
     monkeypatch.setenv("WATTUNE_REQUIRE_GPU", "yes")
     with pytest.raises(DeviceNotFound, match="a GPU is required"), open_gpu():
         pass
+
+
+def test_tuning_beside_a_simulated_gpu_that_is_not_followed_is_refused(emulated_node, monkeypatch):
+    emulated_node("a100")
+    with open_gpu("nvml:0") as gpu:
+        assert run_session((gpu,), slowdown=0.05).watch.refused is None
+        for name, value in unfollowing_environment({}).items():
+            monkeypatch.setenv(name, value)
+        assert run_session((gpu,), slowdown=0.05).watch.refused == UNFOLLOWED

@@ -7,6 +7,8 @@ import shlex
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import reduce
+from operator import add
 
 from wattune.cli.calling_user import program_uid
 from wattune.cli.child import ChildEnd
@@ -19,6 +21,7 @@ from wattune.control.reports.printed import PrintedLines
 from wattune.control.reports.report import StepPattern
 from wattune.control.step_file import OPTIMIZER, UNFOLLOWED, StepFile, StepFollower, is_followed, is_unfollowed
 from wattune.core.errors import InputError
+from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading, Trace
 from wattune.devices.gpu import Gpu, PlaysWorkloads, time_of
 from wattune.devices.meter import spent_within
@@ -161,8 +164,8 @@ class CountedRun:
         span = self._counter.span(gpus)
         if span is None:
             return None
-        parts = [spent_within(*one, span.start_s, span.end_s) for one in zip(gpus, traces, strict=True)]
-        return span.work(parts, began_s=self._counter.began_s)
+        spent = [_spent(gpu, trace, span) for gpu, trace in zip(gpus, traces, strict=True)]
+        return span.work(spent, began_s=self._counter.began_s)
 
     def within(self, readings: Sequence[Reading]) -> Sequence[Reading]:
         """Return the readings between the first and the last step, or all where none were counted."""
@@ -174,3 +177,10 @@ class CountedRun:
         each = [idle_before_s(trace.readings, self._counter.began_s) for trace in traces]
         known = [one for one in each if one is not None]
         return min(known) if len(known) == len(each) else None
+
+
+def _spent(gpu: Gpu, trace: Trace, span: CountedSpan) -> Measurement | None:
+    """Return what a GPU spent in the parts of a span; None where that is unknown of one."""
+    each = [spent_within(gpu, trace, start_s, end_s) for start_s, end_s in span.parts]
+    known = [one for one in each if one is not None]
+    return reduce(add, known) if len(known) == len(each) else None

@@ -1,7 +1,8 @@
-"""The work of a program between the first and the last step that was counted, and what lies before it.
+"""The work of a program between the first and the last step that was counted, without pauses, and what lies before it.
 
 Start-up (imports, data, compilation, warm-up) takes the same time at every clock or a random one, and its share depends
-on how long the program runs. So settings are compared by steps wherever steps are seen.
+on how long the program runs. So do pauses between steps, such as evaluations. So settings are compared by steps
+wherever steps are seen.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from operator import add
 
 from wattune.control.progress_estimator import PATTERN
 from wattune.control.step_file import BAR, OPTIMIZER
-from wattune.control.step_time import StepMarks, counted_step_time
+from wattune.control.step_time import StepMarks, between_stalls, counted_step_time, without_stalls
 from wattune.control.window_totals import IDLE
 from wattune.core.counter_trace import edge_distance_s
 from wattune.core.measurement import Measurement
@@ -31,7 +32,7 @@ class CountedWork:
     steps: int
     """Those after the first one that was seen."""
     cost: Measurement
-    """From the moment of that one to the moment of the last."""
+    """From the moment of that one to the moment of the last, without pauses."""
     before_s: float
     """From the start of the program to the first one that was seen."""
 
@@ -64,10 +65,18 @@ class CountedSpan:
 
     source: str
     steps: int
-    start_s: float
-    end_s: float
+    parts: tuple[tuple[float, float], ...]
+    """The start and the end of each part without a pause."""
     relative_error: float | None
     """Of the mean step time, by the scatter of steps."""
+
+    @property
+    def start_s(self) -> float:
+        return self.parts[0][0]
+
+    @property
+    def end_s(self) -> float:
+        return self.parts[-1][1]
 
     @classmethod
     def of(cls, marks: StepMarks, source: str, refreshes: Sequence[Refresh | None] = ()) -> CountedSpan | None:
@@ -84,14 +93,16 @@ class CountedSpan:
         first = min(range(few + 1), key=distance_s) if times_s else 0
         last = min(range(len(times_s) - 1, len(times_s) - 2 - few, -1), key=distance_s) if times_s else 0
         times_s, counts = times_s[first : last + 1], counts[first : last + 1]
-        step_time = counted_step_time(times_s, counts)
+        step_time = counted_step_time(without_stalls(times_s, counts)[0], counts) if times_s else None
         if step_time is None or step_time.error_s is None:
             return None
         error = step_time.error_s / step_time.step_time_s
-        return cls(source, counts[-1] - counts[0], times_s[0], times_s[-1], error)
+        places = between_stalls(times_s, counts)
+        steps = sum(counts[end] - counts[start] for start, end in places)
+        return cls(source, steps, tuple((times_s[start], times_s[end]) for start, end in places), error)
 
     def work(self, parts: Sequence[Measurement | None], *, began_s: float) -> CountedWork | None:
-        """Return the work, of what each GPU spent within this span; None where that is unknown of one.
+        """Return the work, of what each GPU spent within its parts; None where that is unknown of one.
 
         Energy scatters as the step time does, besides the error of its counter.
         """

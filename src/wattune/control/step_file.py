@@ -16,13 +16,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from wattune.control.injected import wattune_hook as injected
 from wattune.core.errors import InputError
+from wattune.devices.gpu import Gpu, PlaysWorkloads, RunsWorkloads
 from wattune.devices.run_folder import RunFolder, places, remove_left
 
 FOLDER = Path(injected.__file__).parent
@@ -242,6 +243,12 @@ def unfollowing_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def is_unfollowed(environment: Mapping[str, str]) -> bool:
     """Return whether programs of this environment are known not to follow their simulated GPUs."""
     return environment.get(injected.FOLLOW) == injected.NOT_FOLLOWING
+
+
+def is_beside_unfollowed(gpus: Sequence[Gpu]) -> bool:
+    """Return whether this program does not follow its GPUs, which a library simulates for it."""
+    served = any(gpu.spec.simulated and not isinstance(gpu, PlaysWorkloads | RunsWorkloads) for gpu in gpus)
+    return served and is_unfollowed(os.environ)
 
 
 def is_followed(environment: Mapping[str, str]) -> bool:

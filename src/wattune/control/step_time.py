@@ -38,19 +38,30 @@ def without_stalls(times_s: Sequence[float], counts: Sequence[float]) -> tuple[t
 
     `counts` is how many steps were over by each time.
     """
+    extra_s = _stalls_s(times_s, counts)
+    moved, lost_s = list(times_s[:1]), 0.0
+    for time_s, one in zip(times_s[1:], extra_s, strict=True):
+        lost_s += one
+        moved.append(time_s - lost_s)
+    return tuple(moved), lost_s
+
+
+def between_stalls(times_s: Sequence[float], counts: Sequence[float]) -> tuple[tuple[int, int], ...]:
+    """Return the places of the first and the last of these times in each part without a stall."""
+    starts = [0, *(place + 1 for place, one in enumerate(_stalls_s(times_s, counts)) if one)]
+    ends = [*(start - 1 for start in starts[1:]), len(times_s) - 1]
+    return tuple((start, end) for start, end in zip(starts, ends, strict=True) if end > start)
+
+
+def _stalls_s(times_s: Sequence[float], counts: Sequence[float]) -> list[float]:
+    """Return for each interval between two times how much longer a stall made it; 0 where there was none."""
     pairs = zip(pairwise(times_s), pairwise(counts), strict=True)
     spans = [(late - early, after - before) for (early, late), (before, after) in pairs]
     usual_s = _usual_s(spans)
     if usual_s is None:
-        return tuple(times_s), 0.0
-    extra = [span_s - usual_s * steps if span_s > STALL * usual_s * max(steps, 1) else 0.0 for span_s, steps in spans]
-    if sum(one > 0 for one in extra) > _MOST * len(spans):
-        return tuple(times_s), 0.0
-    moved, lost_s = [times_s[0]], 0.0
-    for time_s, one in zip(times_s[1:], extra, strict=True):
-        lost_s += one
-        moved.append(time_s - lost_s)
-    return tuple(moved), lost_s
+        return [0.0] * len(spans)
+    extra_s = [span_s - usual_s * steps if span_s > STALL * usual_s * max(steps, 1) else 0.0 for span_s, steps in spans]
+    return [0.0] * len(spans) if sum(one > 0 for one in extra_s) > _MOST * len(spans) else extra_s
 
 
 def _usual_s(spans: Sequence[tuple[float, float]]) -> float | None:

@@ -45,6 +45,15 @@ class FrontierRow(Generic[C]):
         """The change of energy against the reference: negative where it is saved."""
         return None if self.saving_percent is None else -self.saving_percent
 
+    @property
+    def time_change(self) -> str:
+        """The change of time in words, with its error where that is known; so of the energy."""
+        return percent(self.slowdown_percent, error=self.slowdown_error_percent)
+
+    @property
+    def energy_change(self) -> str:
+        return percent(self.change_percent, error=self.saving_error_percent)
+
 
 @dataclass(frozen=True, slots=True)
 class FrontierView(Generic[C]):
@@ -112,6 +121,17 @@ def saving_percent(cost: Measurement, reference: Measurement) -> float | None:
 def slowdown_percent(cost: Measurement, reference: Measurement) -> float | None:
     """Return the extra time against the reference, in percent; None where the reference has none."""
     return 100 * (cost.time_s / reference.time_s - 1) if reference.time_s > 0 else None
+
+
+def cost_changes(cost: Measurement, reference: Measurement) -> str:
+    """Format how a cost differs from the reference, with the errors that are known."""
+    saved = saving_percent(cost, reference)
+    return changes(
+        slowdown_percent(cost, reference),
+        None if saved is None else -saved,
+        time_error=_time_error_percent(cost, reference),
+        energy_error=_energy_error_percent(cost, reference),
+    )
 
 
 def _energy_error_percent(cost: Measurement, reference: Measurement) -> float | None:
@@ -215,7 +235,7 @@ def _note(row: FrontierRow[C], seconds: Unit, joules: Unit) -> Note:
     text = row.title if choice in row.names else f"{row.title}: {choice}"
     detail = None
     if row.saving_percent:
-        detail = changes(row.slowdown_percent, row.change_percent)
+        detail = _changes(row)
     return Note(cost.time_s * seconds.factor, cost.energy_j * joules.factor, text, detail)
 
 
@@ -298,8 +318,8 @@ def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
         with_error(cost.time_s, cost.time_error_s, "s"),
         with_error(cost.energy_j, cost.energy_error_j, "J"),
         quantity(cost.power_w, "W"),
-        percent(row.slowdown_percent),
-        percent(row.change_percent),
+        row.time_change,
+        row.energy_change,
         "yes" if row.on_frontier else "no",
     )
 
@@ -314,9 +334,7 @@ def _figures(view: FrontierView[Setting], per: str, within: str, saved: str | No
     )
     named = ((_pick(view, "within"), within), (_pick(view, "cheapest"), "at the cheapest"))
     picks = [
-        Figure(
-            percent(row.change_percent), f"energy {label}", f"time {percent(row.slowdown_percent)}, {row.trial.choice}"
-        )
+        Figure(row.energy_change, f"energy {label}", f"time {row.time_change}, {row.trial.choice}")
         for row, label in named
         if row
     ]
@@ -357,8 +375,7 @@ def recommendation(view: FrontierView[Setting], *, per: str, slowdown: float) ->
 
 
 def _changes(row: FrontierRow[C]) -> str:
-    errors = {"time_error": row.slowdown_error_percent, "energy_error": row.saving_error_percent}
-    return changes(row.slowdown_percent, row.change_percent, **errors)
+    return f"time {row.time_change}, energy {row.energy_change}"
 
 
 def certain_percent(view: FrontierView[Setting], row: FrontierRow[Setting], *, slowdown: float) -> float | None:

@@ -26,6 +26,19 @@ def test_start_up_and_end_are_left_out():
     assert work.per_step.time_error_s == pytest.approx(5e-5)
 
 
+def test_pauses_between_steps_are_left_out():
+    paused = StepMarks()
+    for number in range(120):
+        paused.add(12.0 + 0.05 * number + 1.5 * (number // 40))
+    span = CountedSpan.of(paused, "optimizer")
+    assert span.steps == 117
+    assert [end_s - start_s for start_s, end_s in span.parts] == pytest.approx([39 * 0.05] * 3)
+    spent = Measurement(117 * 0.05, 117 * 20.0, None, 6.0)
+    step = span.work([spent], began_s=0.0).per_step
+    assert (step.time_s, step.energy_j) == (pytest.approx(0.05), pytest.approx(20.0))
+    assert step.time_error_s < 0.01 * step.time_s
+
+
 def test_the_ends_are_steps_at_which_the_counter_moves():
     refresh = Refresh(0.1, 0.03, 0.0, 0.0)
     span = CountedSpan.of(marks(start_s=12.0, step_s=0.068, count=101), "optimizer", [refresh])

@@ -8,7 +8,8 @@ from view_samples import sweep_history
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.render.frontier_view import allowed_band, frontier_chart, tip, view_frontier, view_settings
+from wattune.render.frontier_view import allowed_band, frontier_chart, sweep_page, tip, view_frontier, view_settings
+from wattune.render.page import Figures, Table
 
 
 def test_savings_and_slowdowns_are_against_the_driver_default() -> None:
@@ -98,3 +99,18 @@ def test_the_chart_shows_every_trial_once_and_counts_those_left_out() -> None:
     assert chart.notes[0].text == "driver default"
     band = allowed_band(view, slowdown=0.05)
     assert (band.start, band.end) == pytest.approx((1.0, 1.05))
+
+
+def test_every_change_has_the_error_that_is_known() -> None:
+    default = Trial(DRIVER_DEFAULT, Measurement(1.0, 200.0, 0.002, 1.0))
+    slower = Trial(Setting(sm_mhz=1200), Measurement(1.04, 180.0, 0.002, 1.0))
+    history = (default, slower)
+    view = view_settings(history, slowdown=0.05)
+    (note,) = (note for note in frontier_chart(view, title="").notes if note.x > 1)
+    assert note.detail == "time +4.0 ± 0.3 %, energy −10.0 ± 0.7 %"
+    page = sweep_page(view, title="", simulated=False, per="step", slowdown=0.05, how=(), made="")
+    figures = next(section for section in page.sections if isinstance(section, Figures))
+    assert figures.figures[0].value == "−10.0 ± 0.7 %"
+    assert "time +4.0 ± 0.3 %" in (figures.figures[0].detail or "")
+    table = next(section for section in page.sections if isinstance(section, Table))
+    assert table.rows[1][5:7] == ("+4.0 ± 0.3 %", "−10.0 ± 0.7 %")

@@ -10,10 +10,10 @@ from typing import TYPE_CHECKING
 
 from wattune.cli.calling_user import program_uid
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS, PATTERN, ProgressEstimator
-from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed, is_unfollowed
+from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed
 from wattune.core.errors import DeviceError
 from wattune.devices.gpu import PlaysWorkloads, time_of
-from wattune.levels.job.session import NO_DOUBT, Following
+from wattune.levels.job.session import NO_DOUBT, Following, served_following
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,9 +34,7 @@ def following_of(gpus: Sequence[Gpu]) -> Following:
         return Following(refused=UNFOLLOWED)
     if not any(gpu.spec.simulated for gpu in gpus):
         return NO_DOUBT
-    if is_unfollowed(os.environ):
-        return Following(refused=UNFOLLOWED)
-    return Following(needs_steps=ONLY_OPTIMIZERS) if is_followed(os.environ) else NO_DOUBT
+    return Following(needs_steps=ONLY_OPTIMIZERS) if is_followed(os.environ) else served_following(gpus)
 
 
 class ProgramSteps:

@@ -49,7 +49,7 @@ from wattune.render.frontier_view import (
     view_settings,
 )
 from wattune.render.page import render_page
-from wattune.render.quantity import footprint_words, percent, quantity
+from wattune.render.quantity import footprint_words, quantity
 from wattune.render.svg import standalone
 from wattune.render.terminal_graph import Spot, scatter
 from wattune.store.fallback import keep_run, new_run
@@ -231,8 +231,8 @@ def _cells(row: FrontierRow[Setting]) -> tuple[str, ...]:
         quantity(cost.time_s, "s"),
         quantity(cost.energy_j, "J"),
         quantity(cost.power_w, "W"),
-        percent(row.slowdown_percent),
-        percent(row.change_percent),
+        row.time_change,
+        row.energy_change,
         ", ".join(name for name in row.names if name != choice),
     )
 
@@ -303,7 +303,7 @@ def _how(swept: Swept) -> tuple[str, ...]:
             f"All figures are per {unit}, by its energy counter before and after."
             if swept.counted_by is None
             else f"All figures are per step, from the moment of the first to that of the last step that was counted "
-            f"({swept.counted_by}); what lies before and after is left out."
+            f"({swept.counted_by}); what lies before and after, and pauses between steps, is left out."
         ),
         "A trial is on the frontier when no other trial is both faster and cheaper. The knee is the point of the "
         "frontier furthest below the straight line from its fastest to its cheapest point.",

@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from wattune.control.ranks import Agreement, Alone, Numbers, Ranks, error_text
+from wattune.control.step_file import UNFOLLOWED, is_beside_unfollowed
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, StepAccount, metric_value
@@ -66,6 +67,11 @@ class Following:
 
 
 NO_DOUBT = Following()
+
+
+def served_following(gpus: Sequence[Gpu]) -> Following:
+    """Return what is known of how this program follows its GPUs: beside simulated ones of a library it may not."""
+    return Following(refused=UNFOLLOWED) if is_beside_unfollowed(gpus) else NO_DOUBT
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,7 @@ import pytest
 
 import wattune
 from wattune.api import recurring_job
+from wattune.control.step_file import UNFOLLOWED, unfollowing_environment
 from wattune.core.errors import InputError
 from wattune.core.job import Outcome
 from wattune.core.setting import DRIVER_DEFAULT
@@ -51,6 +52,20 @@ def test_epochs_end_when_the_target_is_reached(job_store):
     assert gpu.setting == DRIVER_DEFAULT
     assert job_store.job_run(run.id).run.outcome is Outcome.REACHED
     assert run.batch_size == run.local_batch_size == 64
+
+
+def test_a_program_that_does_not_follow_its_simulated_gpu_claims_nothing(emulated_node, monkeypatch, caplog):
+    node = emulated_node("a100")
+    for name, value in unfollowing_environment({}).items():
+        monkeypatch.setenv(name, value)
+    with job(devices=["nvml:0"]) as run:
+        for epoch in run.epochs():
+            for _ in run.steps(range(300)):
+                node.advance(0.02)
+            run.report(0.3 + 0.2 * epoch)
+    assert run.run.steps.why_not == UNFOLLOWED
+    assert run.run.setting is None
+    assert UNFOLLOWED in caplog.messages
 
 
 def test_epochs_end_when_there_were_enough_whether_or_not_anything_was_reported(job_store):

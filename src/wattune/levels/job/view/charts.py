@@ -26,8 +26,8 @@ from wattune.render.chart import (
     Tone,
     default_series,
 )
-from wattune.render.frontier_view import saving_percent, slowdown_percent
-from wattune.render.quantity import Unit, changes, counted, long_unit, number, unit_for
+from wattune.render.frontier_view import cost_changes
+from wattune.render.quantity import Unit, counted, long_unit, number, unit_for
 
 _WIDE = 8.0
 """Values that differ by more than this factor are drawn on a logarithmic axis."""
@@ -204,14 +204,9 @@ def _frontier_notes(view: CostMap, units: tuple[Unit, Unit]) -> tuple[Note, ...]
             continue
         words = f"{', '.join(cell.names)}: {cell.choice.batch_size}, {short(cell.choice.setting)}"
         base = default.cost if default is not None else None
-        detail = None if base is None or cell is default else _against(cell.cost, base)
+        detail = None if base is None or cell is default else cost_changes(cell.cost, base)
         notes.append(Note(*_place(cell.cost, units), words, detail))
     return tuple(notes)
-
-
-def _against(cost: Measurement, default: Measurement) -> str:
-    saved = saving_percent(cost, default)
-    return changes(slowdown_percent(cost, default), None if saved is None else -saved)
 
 
 _LEAST_BAR, _MOST_BAR = 8, 40

@@ -23,6 +23,7 @@ from wattune.control.window_totals import mean_error
 from wattune.core.job import JobRun, Outcome, StepAccount
 from wattune.core.measurement import Measurement
 from wattune.levels.job.step_tally import pooled_cost
+from wattune.response.clock_doubt import FASTER
 
 EPOCHS_ERROR = 2 * 0.12
 """Of the epochs of the default batch size where one run showed them, as a share."""
@@ -61,6 +62,10 @@ class JobComparison:
         energy_j = max(self.whole.energy_j - self.spent.energy_j, 0.0) + self.default.energy_j
         return Measurement(time_s / self.recurrences, energy_j / self.recurrences)
 
+    def default_run_error(self, value: Callable[[Measurement], float]) -> float:
+        """Return the error of a value of that run."""
+        return _error(self.default, value) / self.recurrences
+
     def more(self, value: Callable[[Measurement], float]) -> Share | None:
         """Return how much more of a value was spent than at the default; None where that has none."""
         spent, default = value(self.spent), value(self.default)
@@ -82,9 +87,13 @@ def compare(runs: Iterable[JobRun], default_batch_size: int) -> JobComparison | 
     measured = [run.steps for run in based if run.steps is not None and run.steps.unit == unit]
     base = pooled_cost([one.default_cost / one.default_count for one in measured if one.default_cost is not None])
     done = [one for one in _recurrences(runs) if one.steps.unit == unit and one.steps.count]
-    own = [one.steps.total for one in done if one.batch_size == default_batch_size]
-    if not own:
+    alike = [one.steps for one in done if one.batch_size == default_batch_size]
+    if not alike:
         return "no run at the default batch size that reached the target has counted its steps"
+    doubt = _doubt(alike, base)
+    if doubt is not None:
+        return doubt
+    own = [steps.total for steps in alike]
     # What the default takes instead of another batch size depends on the epochs that it needs, which scatter.
     others = (len(done) - len(own)) * fmean(own)
     count = sum(own) + others
@@ -106,6 +115,15 @@ def _reason(runs: Sequence[JobRun]) -> str:
     if why:
         return why[-1]
     return NO_DEFAULT if any(run.steps is not None and run.steps.count for run in runs) else NO_STEPS
+
+
+def _doubt(alike: Iterable[StepAccount], base: Measurement) -> str | None:
+    """Return why runs at the default batch size did other work than that with which the default was measured."""
+    share = min(steps.cost.time_s / steps.count for steps in alike) / base.time_s
+    if share + (base.time_error_s or 0.0) / base.time_s >= FASTER:
+        return None
+    faster = f"{100 * (1 - share):.0f} % faster than when the default was measured"
+    return f"the steps of a run were {faster}, and no setting makes a step faster"
 
 
 @dataclass(frozen=True, slots=True)

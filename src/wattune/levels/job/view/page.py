@@ -18,6 +18,7 @@ from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
 from wattune.levels.job.view.view_model import ENDS, JobView, amount, counted_in, gpu_label, job_map
 from wattune.physics.catalog import trust_of
 from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
+from wattune.render.frontier_view import cost_changes
 from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
 from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity, unit_for
 from wattune.render.svg import standalone
@@ -69,7 +70,7 @@ def history_chart(view: JobView) -> Chart:
     unit = unit_for(values, base)
     other = len(view.memory.runs) - len(view.here)
     elsewhere = f"; {counted(other, 'run')} on other GPUs not shown" if other else ""
-    series = _by_size(view, done, unit.factor, default)
+    series = _by_size(view, done, unit.factor)
     return Chart(
         title=f"{what[0].upper()}{what[1:]} of each recurrence: {view.job.name}",
         subtitle=(
@@ -78,7 +79,9 @@ def history_chart(view: JobView) -> Chart:
         x=count_axis("recurrence", max((own.number + 1 for own in done), default=1)),
         y=value_axis(what, unit.symbol or None, [value * unit.factor for value in values]),
         series=series,
-        rules=() if default is None else (ReferenceLine(default * unit.factor, f"default {amount(default, base)}"),),
+        rules=()
+        if default is None
+        else (ReferenceLine(default * unit.factor, f"default, estimated: {amount(default, base)}"),),
     )
 
 
@@ -116,25 +119,23 @@ def _alone(series: Sequence[Series]) -> str:
     return f"; all {series[0].name}" if len(series) == 1 else ""
 
 
-def _by_size(view: JobView, done: tuple[Recurrence, ...], factor: float, default: float | None) -> tuple[Series, ...]:
+def _by_size(view: JobView, done: tuple[Recurrence, ...], factor: float) -> tuple[Series, ...]:
     """Return a series per batch size, each with its shape and tone; failed ones are crosses."""
     series = []
     for place, size in enumerate(view.batch_sizes):
         own = tuple(each for each in done if each.reached and each.batch_size == size)
         if own:
             shape, tone = _SHAPES[place % len(_SHAPES)], tuple(Tone)[place % len(Tone)]
-            points = tuple(_point(view, each, factor, default) for each in own)
+            points = tuple(_point(view, each, factor) for each in own)
             series.append(Series(name=f"size {size}", points=points, mark=Mark.POINTS, tone=tone, shape=shape))
-    failed = tuple(_point(view, each, factor, default) for each in done if not each.reached)
+    failed = tuple(_point(view, each, factor) for each in done if not each.reached)
     if failed:
         series.append(Series(name=_FAILED, points=failed, mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.CROSS))
     return tuple(series)
 
 
-def _point(view: JobView, own: Recurrence, factor: float, default: float | None) -> Point:
-    base = counted_in(view.job.objective)[1]
-    against = "" if not default else f", {percent(100 * (own.value / default - 1))} against the default"
-    lines = [f"recurrence {own.number + 1}: {amount(own.value, base)}{against}"]
+def _point(view: JobView, own: Recurrence, factor: float) -> Point:
+    lines = [f"recurrence {own.number + 1}: {amount(own.value, counted_in(view.job.objective)[1])}"]
     lines.append(f"{duration(own.cost.time_s)}, {quantity(own.cost.energy_j, 'J')}")
     lines += [f"{run.batch_size}: {counted(run.epochs, 'epoch')}, {ENDS[run.outcome]}" for run in own.runs]
     return Point(own.number + 1, own.value * factor, "\n".join(lines))
@@ -220,11 +221,11 @@ def _long_run(known: CostMap, gpus: int, tariff: Tariff) -> Iterator[Figure]:
         return
     saving = 1 - chosen.cost.energy_j / default.cost.energy_j
     saved = tariff.in_the_long_run(saving, default.cost.power_w / gpus, started_at=datetime.now(UTC))
-    slower = percent(100 * (chosen.cost.time_s / default.cost.time_s - 1))
     yield Figure(
         footprint_words(saved),
         "saved per 1,000 GPU-hours",
-        f"expected of batch size {chosen.choice.batch_size} at {chosen.choice.setting}; time {slower}",
+        f"expected of batch size {chosen.choice.batch_size} at {chosen.choice.setting}; "
+        f"{cost_changes(chosen.cost, default.cost)}",
     )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from functools import cached_property
-from math import ceil
+from math import ceil, hypot
 
 from wattune.core.errors import WattuneError
 from wattune.core.job import Job, JobChoice, JobGpu, JobMemory, JobRun, Outcome, Proposal
@@ -214,7 +214,8 @@ class JobView:
         if share.percent <= 0:
             return 0 if -share.percent > share.error_percent else None
         owed = self.objective.value(self.comparison.whole) - self.comparison.recurrences * default
-        return ceil(max(owed, 0.0) / (default - best)) if default > best else None
+        is_known = default - best > self.comparison.default_run_error(self.objective.value)
+        return ceil(max(owed, 0.0) / (default - best)) if is_known else None
 
     def _more(self, value: Callable[[Measurement], float]) -> Share | None:
         return None if isinstance(self.comparison, str) else self.comparison.more(value)
@@ -258,8 +259,9 @@ def measured_epochs(runs: Iterable[JobRun]) -> tuple[EpochsBand, ...]:
 def job_map(view: JobView) -> CostMap:
     """Make the map of a job: expected epochs times the profiled cost of an epoch."""
     bands = {band.batch_size: band for band in view.epochs}
+    base = bands.get(view.job.default_batch_size)
     expected = {
-        JobChoice(profile.batch_size, trial.choice): _times(trial.cost, bands[profile.batch_size].epochs)
+        JobChoice(profile.batch_size, trial.choice): _expected(trial.cost, bands[profile.batch_size], base)
         for profile in view.memory.profiles
         if profile.gpu.key == view.gpu.key and profile.batch_size in bands
         for trial in profile.trials
@@ -293,8 +295,23 @@ def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
     return least
 
 
-def _times(cost: Measurement, epochs: float) -> Measurement:
-    return Measurement(cost.time_s * epochs, cost.energy_j * epochs)
+def _expected(epoch: Measurement, band: EpochsBand, base: EpochsBand | None) -> Measurement:
+    """Return the cost of a run, with its error beside one at the default batch size, whose epochs are of `base`."""
+    whole = epoch / (1.0 / band.epochs)
+    if whole.time_error_s is None or whole.energy_error_j is None or base is None:
+        return Measurement(whole.time_s, whole.energy_j)
+    unsure = 0.0 if band is base else hypot(_half_width(band), _half_width(base))
+    return Measurement(
+        whole.time_s,
+        whole.energy_j,
+        hypot(whole.time_error_s, unsure * whole.time_s),
+        hypot(whole.energy_error_j, unsure * whole.energy_j),
+    )
+
+
+def _half_width(band: EpochsBand) -> float:
+    """Return how far the epochs may be off, as a share."""
+    return (band.high - band.low) / 2 / band.epochs
 
 
 def _sum(costs: Iterable[Measurement | None]) -> Measurement:
