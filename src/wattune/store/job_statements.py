@@ -245,9 +245,16 @@ def _recorded_run(row: RowMapping, metrics: Mapping[int, float | None], *, compa
         cost=_cost_of(row, ""),
         profiling=_cost_of(row, "profiling_"),
         setting=record_of(Setting, row) if row["settled"] else None,
-        steps=None if row["steps"] is None else JsonReader(unknown_fields="skip").read(StepAccount, row["steps"]),
+        steps=_steps_of(row["steps"]),
     )
     return record_of(RecordedRun, row, run=run, comparable=comparable)
+
+
+def _steps_of(document: object) -> StepAccount | None:
+    try:
+        return None if document is None else JsonReader(unknown_fields="skip").read(StepAccount, document)
+    except InputError as error:
+        raise DamagedRecord(f"the steps of a run cannot be read: {error}") from None
 
 
 def _in_order(metrics: Mapping[int, float | None]) -> tuple[float | None, ...]:

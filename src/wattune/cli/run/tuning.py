@@ -449,9 +449,11 @@ def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> 
 
 _UNKNOWN = (
     *("time_s", "energy_j", "held", "saving_percent", "saving_error_percent", "slowdown_percent"),
-    *("slowdown_error_percent", "compared_saving_percent", "compared_slowdown_percent", "compared_s"),
-    *("held_saving_percent", "held_slowdown_percent", "promise_percent", "confidence", "search_s", "search_extra_j"),
-    *("break_even_s", "control_core_percent", "unit", "step_source"),
+    *("slowdown_error_percent", "compared_saving_percent", "compared_saving_error_percent"),
+    *("compared_slowdown_percent", "compared_slowdown_error_percent", "compared_s"),
+    *("held_saving_percent", "held_saving_error_percent", "held_slowdown_percent", "held_slowdown_error_percent"),
+    *("promise_percent", "confidence", "search_s", "search_extra_j", "break_even_s"),
+    *("control_core_percent", "control_cpu_s", "unit", "step_source"),
 )
 
 
@@ -462,7 +464,7 @@ def document_without_gpus(*, policy: str, objective: str, started_at: str, why: 
         "policy": policy,
         "objective": objective,
         **dict.fromkeys(_UNKNOWN),
-        **dict.fromkeys(("gpus", "lost", "held_turns", "windows"), ()),
+        **dict.fromkeys(("gpus", "lost", "held_for", "held_turns", "windows"), ()),
         "held_by_phase": {},
         "evaluations": 0,
         "events": [{"time_s": 0.0, "text": why}],
