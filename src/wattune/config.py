@@ -163,7 +163,7 @@ def _read(file: Path) -> dict[str, str]:
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, RecursionError) as error:  # ValueError: not UTF-8, not TOML, or too long a number
-        reason = " ".join(str(error).split())
+        reason = getattr(error, "strerror", None) or " ".join(str(error).split())  # str() would repeat the name
         raise ConfigError(
             f"cannot read the settings file {file}: {reason}", hint="correct it or move it away"
         ) from None

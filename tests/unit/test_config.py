@@ -68,6 +68,13 @@ def test_a_bad_file_is_named(tmp_path, text, message):
     assert refusal.value.hint
 
 
+def test_a_name_that_the_system_refuses_is_repeated_once():
+    with pytest.raises(ConfigError) as refusal:
+        load_config({}, Path("x" * 5000))
+    assert "File name too long" in refusal.value.message
+    assert refusal.value.message.count("x") <= 200
+
+
 def test_numbers_and_truth_values_need_no_quotes(tmp_path):
     file = tmp_path / "config.toml"
     file.write_text("grid_intensity = 380\nrequire_gpu = true\n")

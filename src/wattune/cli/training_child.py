@@ -28,6 +28,8 @@ POLL_S = 0.05
 """The time between two reads of the metric file."""
 TAIL = 1 << 14
 """Bytes of the output that are kept to find out why the program died."""
+LATE_S = 1.0
+"""After a signal, reports are answered for so long at most: the GPUs of a slow driver are to be restored soon."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -132,6 +134,8 @@ class _Child:
     wait_s: float
     asked: bool = False
     _end_at_s: float | None = None
+    _answer_s: float = 0.0
+    """The time that the last answer took; from a signal on, that and all that followed."""
     _family: list[psutil.Process] = field(default_factory=list)
     _patterns: PatternSearch = field(default_factory=lambda: PatternSearch(lambda line: remark(f"wattune: {line}")))
     _tail: bytes = b""
@@ -207,10 +211,13 @@ class _Child:
             self.on_wait()
 
     def _handle(self, report: AnyReport) -> Answer:
-        if self.forwarding.received is not None and isinstance(report, StepReport):
+        ends = self.forwarding.received is not None
+        if ends and (isinstance(report, StepReport) or self._answer_s > LATE_S):
             return Answer()  # the run ends: its GPUs are restored before anything else is read from them
         self._wait_on()
+        begun_s = time.monotonic()
         answer = self.answer(report)
+        self._answer_s = time.monotonic() - begun_s + (self._answer_s if ends else 0.0)
         if answer.stop and self._end_at_s is None:
             self._end_at_s = time.monotonic() + (answer.within_s or 0.0)
         return answer

@@ -53,9 +53,10 @@ def fallback_folders(state_dir: Path) -> tuple[Path, ...]:
     """Return every folder in which runs are kept, in the order in which a writer tries them, and a reader reads them.
 
     After the state folder, whose disk may be full, come private ones in all places for temporary files. Where there is
-    room at the moment makes no difference: a reader that finds more room looks in the same places.
+    room at the moment makes no difference: a reader that finds more room looks in the same places. TMPDIR is the last:
+    a scheduler sets another one for each of its jobs, which no later command knows, and may remove it with the job.
     """
-    places = dict.fromkeys((*filter(None, (os.environ.get("TMPDIR"),)), *TEMPORARY))
+    places = dict.fromkeys((*TEMPORARY, *filter(None, (os.environ.get("TMPDIR"),))))
     return (state_dir, *(Path(place) / f"wattune-{os.geteuid()}" for place in places))
 
 

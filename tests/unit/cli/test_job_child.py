@@ -1,11 +1,13 @@
 """A watched program: its output is passed on unchanged, and it is ended when asked."""
 
 import os
+import signal
 import sys
 
 import psutil
 import pytest
 
+from wattune.cli import training_child
 from wattune.cli.training_child import ReportWatch, run_watched
 from wattune.control.reports.http import Answer
 from wattune.control.reports.report import MetricPattern, Report, StepPattern, StepReport
@@ -87,6 +89,22 @@ def test_a_program_is_asked_to_end_and_may_do_so_in_its_own_way():
     script = ENDLESS.format("signal.signal(signal.SIGTERM, lambda *_: sys.exit(7))")
     assert watched(script, ReportWatch(pattern=METRIC), Answers(until=0.5)).exit_code == 7
     assert watched(ENDLESS.format("pass"), ReportWatch(pattern=METRIC), Answers(until=0.5)).exit_code == 143
+
+
+@pytest.mark.parametrize(("late_s", "answered"), [(0.0, 1), (1000.0, 40)])
+def test_after_a_signal_slow_answers_do_not_keep_the_gpus_from_being_restored(monkeypatch, late_s, answered):
+    monkeypatch.setattr(training_child, "LATE_S", late_s)
+    reports = []
+
+    def stopped(report):
+        reports.append(report)
+        if len(reports) == 1:
+            signal.raise_signal(signal.SIGTERM)
+        return Answer()
+
+    script = "import os, signal; os.write(1, b'acc 0.5\\n' * 40); signal.pause()"
+    ending = watched(script, ReportWatch(pattern=METRIC), stopped)
+    assert (ending.exit_code, ending.signal, len(reports)) == (143, signal.SIGTERM, answered)
 
 
 def test_a_program_that_does_not_listen_is_killed():

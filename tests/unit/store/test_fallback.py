@@ -221,6 +221,20 @@ def test_a_run_is_found_where_it_was_kept_once_there_is_room_elsewhere(
     assert store.run("a") == a_run("a")
 
 
+def test_a_run_that_a_job_of_a_scheduler_kept_is_found_by_commands_with_another_tmpdir(
+    tmp_path: Path, state: Path, blocked: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(fallback, "TEMPORARY", (str(tmp_path / "shared"),))
+    state.write_text("no room")
+    with pytest.raises(StoreError, match="the run is kept in"):
+        keep_run(a_run("a"), store_url=str(blocked), state_dir=state)
+    state.unlink()
+    blocked.rmdir()
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "another"))
+    store = open_store(str(blocked))
+    assert recover(store, fallback.fallback_folders(state), meant_for=None) == Recovered(taken=1, left=0)
+
+
 def test_a_run_that_is_kept_twice_counts_once(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
     for folder in (state, tmp_path / "other"):
