@@ -19,6 +19,7 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window, phases_of, since_change
+from wattune.response.clock_doubt import window_doubt
 from wattune.signals.change import PERIOD, POWER, Change, Shift
 
 if TYPE_CHECKING:
@@ -185,10 +186,12 @@ def known_phase(windows: tuple[Window, ...], change: Change) -> Memory | None:
     """Return the measurements of an earlier phase that is like the present one; None without such a phase.
 
     Where only the power changed, the last phase is used whatever its power was: step times by clock stay the same,
-    and power is relative to the baseline.
+    and power is relative to the baseline. Of a program that did not follow the clock nothing is used.
     """
     *earlier, present = phases_of(windows)
     if not earlier or not present or present[0].purpose is not Purpose.BASELINE:
+        return None
+    if any(window_doubt(phase) is not None for phase in earlier):
         return None
     memories = [_phase_memory(phase, power_distance=PHASE_POWER_DISTANCE) for phase in reversed(earlier)]
     if change.what == (POWER,):

@@ -28,9 +28,9 @@ def spent_between(
     readings: Sequence[Reading], refresh: Refresh | None, start_s: float, end_s: float
 ) -> Measurement | None:
     """Return what was spent between two instants of the GPU's time; None where the readings do not reach them."""
-    counts = [Count(one.time_s, one.energy_j) for one in readings if one.energy_j is not None]
     known = refresh or Refresh(UNKNOWN_PERIOD_S, 0.0, 0.0, UNKNOWN_PERIOD_S)
-    before, after = _energy_at(counts, known, start_s), _energy_at(counts, known, end_s)
+    edges = _edges(readings, known)
+    before, after = _energy_at(edges, known, start_s), _energy_at(edges, known, end_s)
     if before is None or after is None or after[0] < before[0] or end_s <= start_s:
         return None
     return Measurement(end_s - start_s, after[0] - before[0], None, hypot(before[1], after[1]) + RESOLUTION_J)
@@ -51,21 +51,49 @@ def _is_lost(refresh: Refresh, time_s: float) -> bool:
     return refresh.age_error_s(time_s) > _LOST * refresh.period_s
 
 
-def _energy_at(counts: Sequence[Count], refresh: Refresh, time_s: float) -> tuple[float, float] | None:
+def _edges(readings: Sequence[Reading], refresh: Refresh) -> list[Count]:
+    """Return the values of the counter, each with the time at which it moved there.
+
+    A reading close to an edge may lie on either side of it. It is taken to follow it, since readings follow moves,
+    unless the next one shows that the counter moved there later.
+    """
+    found: list[Count] = []
+    for one in reversed(readings):
+        if one.energy_j is None:
+            continue
+        if found and found[-1].energy_j == one.energy_j:
+            found.pop()
+        edge_s, is_sure = _edge_s(one.time_s, refresh)
+        if found and not is_sure and edge_s > found[-1].time_s - refresh.period_s / 2:
+            edge_s -= refresh.period_s
+        found.append(Count(edge_s, one.energy_j))
+    return found[::-1]
+
+
+def _edge_s(time_s: float, refresh: Refresh) -> tuple[float, bool]:
+    """Return when the counter moved to a value that was read at this time, and whether it cannot be the edge before.
+
+    With a lost phase that is when it was read.
+    """
+    if _is_lost(refresh, time_s):
+        return time_s, True
+    age_s = refresh.age_s(time_s)
+    if not refresh.is_blind(time_s):
+        return time_s - age_s, True
+    return (time_s if age_s > refresh.period_s / 2 else time_s - age_s), False
+
+
+def _energy_at(edges: Sequence[Count], refresh: Refresh, time_s: float) -> tuple[float, float] | None:
     """Return the joules until an instant, and their error."""
-    if len(counts) < 2:
+    if len(edges) < 2:
         return None
-    place = bisect_right(counts, time_s, key=lambda count: count.time_s)
-    # A reading shortly after the instant may show an edge before it.
-    if place < len(counts) and _edge_s(counts[place], refresh) <= time_s:
-        place += 1
-    low, high = (counts[at] for at in _neighbours(place, len(counts)))
-    start_s, end_s = _edge_s(low, refresh), _edge_s(high, refresh)
-    gap_s = end_s - start_s
+    high_place = min(max(bisect_right(edges, time_s, key=lambda edge: edge.time_s), 1), len(edges) - 1)
+    low, high = edges[high_place - 1], edges[high_place]
+    gap_s = high.time_s - low.time_s
     if gap_s <= 0:
         return None
     power_w = (high.energy_j - low.energy_j) / gap_s
-    after_s, left_s = time_s - start_s, end_s - time_s
+    after_s, left_s = time_s - low.time_s, high.time_s - time_s
     if after_s >= 0 and left_s >= 0:
         varies_s = min(after_s, left_s)
     else:
@@ -73,18 +101,5 @@ def _energy_at(counts: Sequence[Count], refresh: Refresh, time_s: float) -> tupl
         if varies_s > _OUTSIDE * max(refresh.period_s, gap_s):
             return None
     uncertain_s = hypot(_VARIES * varies_s, refresh.age_error_s(low.time_s))
-    mean_w = (counts[-1].energy_j - counts[0].energy_j) / (counts[-1].time_s - counts[0].time_s)
+    mean_w = (edges[-1].energy_j - edges[0].energy_j) / (edges[-1].time_s - edges[0].time_s)
     return low.energy_j + power_w * after_s, max(power_w, mean_w) * uncertain_s
-
-
-def _neighbours(place: int, count: int) -> tuple[int, int]:
-    """Return the places of the readings on both sides, or of the two nearest."""
-    high = min(max(place, 1), count - 1)
-    return high - 1, high
-
-
-def _edge_s(count: Count, refresh: Refresh) -> float:
-    """Return when the counter moved to this value: with a lost phase when it was read, since that follows a move."""
-    if _is_lost(refresh, count.time_s):
-        return count.time_s
-    return count.time_s - refresh.age_s(count.time_s)

@@ -6,6 +6,7 @@ import sys
 import time
 from contextlib import ExitStack
 from dataclasses import replace
+from itertools import pairwise
 
 import psutil
 import pytest
@@ -167,6 +168,30 @@ def test_a_saved_run_is_judged_again(tmp_path, capsys):
     assert again.rows == (live_row(CASE, played(saving_percent=Claim(10.3, 0.4))),)
     assert run(["bench", "live", "--from", str(tmp_path / "new"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["rows"] == [dict(again.rows[0])]
+
+
+def test_claims_and_contention_of_each_row_fit_into_80_columns(tmp_path, capsys, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "80")
+    claims = {"saving_percent": Claim(10.31, 0.44), "slowdown_percent": Claim(2.05, 0.31)}
+    save(tmp_path, CASE, played(**claims))
+    assert run(["bench", "live", "--from", str(tmp_path)]) == 0
+    head, row = next(pair for pair in pairwise(capsys.readouterr().out.splitlines()) if "claimed" in pair[0])
+    assert head.split() == [
+        "arm",
+        "saved",
+        "%",
+        "claimed",
+        "±",
+        "holds",
+        "slower",
+        "%",
+        "claimed",
+        "±",
+        "holds",
+        "late",
+        "%",
+    ]
+    assert row.split() == ["run", "10.00", "10.31", "0.44", "yes", "2.00", "2.05", "0.31", "yes", "0.99"]
 
 
 @pytest.mark.parametrize("text", ["", "{}", '{"case": 1, "played": 2}'])

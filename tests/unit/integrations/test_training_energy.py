@@ -91,6 +91,7 @@ def test_a_loop_is_tuned_and_its_saving_logged_once_compared(gpu):
     assert last["wattune_simulated/sm_mhz"] == energy.tuning.held.sm_mhz
     assert "energy −" in seen.lines[0]
     assert seen.lines[0].count("simulated") == 1
+    assert "; catalogue error: time " in seen.lines[0]
 
 
 @pytest.mark.parametrize(

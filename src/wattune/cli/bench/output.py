@@ -362,22 +362,26 @@ _LIVE_HEADS = {
     "claimed_slowdown_percent": "claimed ",
     "claimed_slowdown_percent_error": "± ",
     "held_slowdown_percent": "holds ",
+    "contention_percent": "late %",
+}
+_LIVE_COST_HEADS = {
+    "arm": "arm",
     "share_of_best_fixed_percent": "of best %",
     "process_cpu_percent": "core %",
-    "contention_percent": "late %",
     "load": "load",
 }
 
 
 def live_tables(bench: Bench) -> None:
-    """Print a table for each program on each GPU, then the means of each arm."""
+    """Print what is true and claimed of each program on each GPU, then what it cost, then the means of each arm."""
     keys = ("gpu", "switching", "run", "workload", "best_fixed", "best_fixed_saving_percent")
     for (gpu, switching, run, workload, best, saving), group in groupby(bench.rows, key=_picked(keys)):
-        rows = [{name: _live_cell(row[name]) for name in _LIVE_HEADS} for row in group]
+        rows = [{name: _live_cell(row[name]) for name in (*_LIVE_HEADS, *_LIVE_COST_HEADS)} for row in group]
         title = (
             f"{gpu} (simulated), {switching} switching, run {run}: {workload}; {best} held would save {saving:.2f} %"
         )
         show_table(title, rows, heads=_LIVE_HEADS)
+        show_table("share of that, and the cost on the host", rows, heads=_LIVE_COST_HEADS)
     for row in bench.rows:
         if row["problem"]:
             remark(f"{row['gpu']}, {row['arm']}, run {row['run']}: {row['problem']}")

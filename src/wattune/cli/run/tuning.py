@@ -485,7 +485,7 @@ def _window(window: Window) -> dict[str, Any]:
         "purpose": window.purpose.value,
         "start_s": window.start_s,
         "time_s": window.cost.time_s,
-        "power_w": window.power_w,
+        "power_w": window.power_w if window.cost.time_s > 0 else None,
         "power_error_w": _power_error_w(window.cost),
         "steps": window.steps,
         "pace_s": window.step_time_s,

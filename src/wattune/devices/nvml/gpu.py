@@ -56,8 +56,7 @@ class NvmlGpu:
 
     def read(self) -> Reading:
         with self._translated(f"cannot read {self.spec.label}"):
-            energy_j = self.count().energy_j
-            return self._readings.take(time_s=self.gpu_time_s, energy_j=energy_j, power_mw=self._power_mw())
+            return self._readings.take(self.count(), power_mw=self._power_mw())
 
     @property
     def restarts(self) -> tuple[Restart, ...]:

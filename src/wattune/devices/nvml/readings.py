@@ -8,7 +8,7 @@ from typing import Any, Generic, TypeVar
 
 import pynvml
 
-from wattune.core.reading import Reading, Throttle
+from wattune.core.reading import Count, Reading, Throttle
 from wattune.devices.nvml.describe import FATAL, field_of
 
 T = TypeVar("T")
@@ -81,8 +81,11 @@ class Readings:
         self._slow: tuple[float | None, Any] = (None, None)
         self._slow_until_s = 0.0
 
-    def take(self, *, time_s: Callable[[], float], energy_j: float, power_mw: int | None) -> Reading:
-        """Return a reading with these values of the sensors that were read already."""
+    def take(self, count: Count, *, power_mw: int | None) -> Reading:
+        """Return a reading with these values of the sensors that were read already, at the time of the count.
+
+        The other sensors may take long, in which the energy counter moves.
+        """
         begun_s = time.monotonic()
         utilisation = self._utilisation()
         sm_mhz, mem_mhz, throttle = self._sm_mhz(), self._mem_mhz(), throttle_of(self._reasons())
@@ -93,8 +96,8 @@ class Readings:
             self._slow_until_s = 0.0 if ended_s - begun_s < CHEAP_S else ended_s + SLOW_S
         temperature_c, memory = self._slow
         return Reading(
-            time_s=time_s(),
-            energy_j=energy_j,
+            time_s=count.time_s,
+            energy_j=count.energy_j,
             power_w=None if power_mw is None else power_mw / 1000,
             temperature_c=temperature_c,
             sm_mhz=sm_mhz,

@@ -14,6 +14,7 @@ from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu
 from wattune.integrations.training.step_counter import StepsCost
 from wattune.levels.run.figures import RunFigures
+from wattune.physics.catalog import trust_of
 from wattune.render.quantity import counted, duration, quantity
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu
@@ -84,6 +85,8 @@ def finished(
         )
         words = f"; {headline(report).removeprefix('simulated: ')}"
     run = full.run
+    trust = trust_of(any(gpu.simulated for gpu in gpus), *(gpu.name for gpu in gpus))
+    words += "" if trust is None else f"; {trust.words.removeprefix('simulated; ')}"
     took = f"{run.device}: {quantity(run.energy_j, 'J')} in {duration(run.time_s)}, {counted(steps.steps, 'step')}"
     return full, took + ("" if each is None else f" of {quantity(each.energy_j, 'J')}") + words
 

@@ -261,8 +261,8 @@ def _held_last(part: Sequence[_Comparison], windows: tuple[Window, ...]) -> list
 
 def _pooled(windows: Sequence[Window]) -> Measurement | None:
     """Average the unit of work over windows at one setting; None where it is unknown."""
-    step_time = _pooled_step_time(windows)
-    return None if step_time is None else _unit(step_time, _pooled_power([one for one in windows if one.step_time_s]))
+    step_time, power = _pooled_step_time(windows), _pooled_power([one for one in windows if one.step_time_s])
+    return None if step_time is None or power is None else _unit(step_time, power)
 
 
 def _unit(step_time: EstimateWithError, power: EstimateWithError) -> Measurement:
@@ -332,7 +332,12 @@ def _saving(compared: Sequence[_Comparison]) -> EstimateWithError | None:
     counter = (
         COUNTER_ERROR * sum(base for _, _, base, _, error in sides if error) / sum(base for _, _, base, *_ in sides)
     )
-    return EstimateWithError(-more.value, hypot(more.error or 0.0, (1 + more.value) * counter))
+    return _with_counter_error(more.value, more.error, counter)
+
+
+def _with_counter_error(more: float, error: float | None, counter: float) -> EstimateWithError:
+    """Return the saving by a share of energy that was spent more, whose error does not have the counter's own yet."""
+    return EstimateWithError(-more, None if error is None else hypot(error, (1 + more) * counter))
 
 
 def _excess(sides: Sequence[tuple[int, float, float, float, float]]) -> EstimateWithError | None:
@@ -390,8 +395,8 @@ class SettingSummary:
     windows: tuple[Window, ...]
     step_time: EstimateWithError | None
     """Seconds per unit of work."""
-    power: EstimateWithError
-    """Watts."""
+    power: EstimateWithError | None
+    """Watts; None where no window was long enough to measure it."""
     by_phase: tuple[PhaseSetting, ...] = ()
     """The setting of each phase of a step, where there was one per phase."""
 
@@ -411,7 +416,7 @@ class SettingSummary:
     @property
     def unit(self) -> Measurement | None:
         """Time and energy of a unit of work; None without a step time."""
-        return None if self.step_time is None else _unit(self.step_time, self.power)
+        return None if self.step_time is None or self.power is None else _unit(self.step_time, self.power)
 
 
 @dataclass(frozen=True, slots=True)
@@ -443,7 +448,8 @@ class PhaseSummary:
         if point is base:
             return EstimateWithError(0.0, 0.0)
         spent = EstimateWithError(own.energy_j, own.energy_error_j)
-        return spent.excess(EstimateWithError(base.unit.energy_j, base.unit.energy_error_j)).negative
+        more = spent.excess(EstimateWithError(base.unit.energy_j, base.unit.energy_error_j))
+        return _with_counter_error(more.value, more.error, COUNTER_ERROR)
 
 
 def phase_summaries(windows: Sequence[Window]) -> tuple[PhaseSummary, ...]:
@@ -470,11 +476,10 @@ def _pooled_step_time(windows: Sequence[Window]) -> EstimateWithError | None:
     return _averaged([(one.step_time_s, one.step_time_error_s, one.cost.time_s) for one in windows if one.step_time_s])
 
 
-def _pooled_power(windows: Sequence[Window]) -> EstimateWithError:
+def _pooled_power(windows: Sequence[Window]) -> EstimateWithError | None:
     costs = [one.cost for one in windows if one.cost.time_s > 0]
     shares = [None if one.energy_error_j is None else one.energy_error_j / one.time_s for one in costs]
-    power = _averaged([(one.power_w, error, one.time_s) for one, error in zip(costs, shares, strict=True)])
-    return EstimateWithError(0.0) if power is None else power
+    return _averaged([(one.power_w, error, one.time_s) for one, error in zip(costs, shares, strict=True)])
 
 
 def _averaged(known: Sequence[tuple[float, float | None, float]]) -> EstimateWithError | None:

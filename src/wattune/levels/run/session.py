@@ -77,6 +77,8 @@ class RunSession:
         self._background: Background | None = None
         self._opened = ExitStack()
         self._failed = False
+        self.ended = False
+        """True once the GPUs are restored."""
         self._phases_used = phase_players is not None and (ranks is None or ranks.size == 1)
         self._remark_unused = cache(lambda: self.loop.remark(_UNUSED))
         if ranks is not None and ranks.size > 1:
@@ -108,6 +110,7 @@ class RunSession:
 
     def __exit__(self, *_: object) -> None:
         self._opened.close()
+        self.ended = True
 
     @property
     def gpus(self) -> tuple[Gpu, ...]:
@@ -265,9 +268,10 @@ class Tuning:
 
     @property
     def figures(self) -> RunFigures:
-        """Saving and slowdown so far, each with its error."""
-        slowdown_limit = slowdown_limit_of(self._session.objective)
-        return figures_of(self.windows, gpus=len(self._session.gpus), slowdown_limit=slowdown_limit)
+        """Saving and slowdown so far, each with its error; both are 0 in the end where nothing was ever set."""
+        session, slowdown_limit = self._session, slowdown_limit_of(self._session.objective)
+        was_set = session.loop.changes > 0 or not session.ended
+        return figures_of(self.windows, gpus=len(session.gpus), slowdown_limit=slowdown_limit, was_set=was_set)
 
     @property
     def disabled(self) -> str | None:

@@ -58,6 +58,22 @@ def test_a_reading_of_a_busy_gpu(emulated_node, around):
     assert reading.throttle is not None
 
 
+def test_a_reading_is_of_the_time_of_its_energy(emulated_node, around, monkeypatch):
+    """On a busy machine the other sensors may take longer than the energy counter stands still."""
+    node, utilisation = emulated_node("a100"), pynvml.nvmlDeviceGetUtilizationRates
+
+    def slowly(handle):
+        node.advance(0.3)
+        return utilisation(handle)
+
+    with open_gpu("nvml:0", around) as gpu:
+        monkeypatch.setattr(pynvml, "nvmlDeviceGetUtilizationRates", slowly)
+        before = gpu.count()
+        reading = gpu.read()
+    assert reading.energy_j == before.energy_j
+    assert reading.time_s - before.time_s < 0.05
+
+
 def test_settings_hold_and_are_given_back(emulated_node, around):
     node = emulated_node("a100")
     pynvml.nvmlInit()

@@ -55,7 +55,7 @@ def test_a_short_training_run_says_what_it_was_and_not_that_the_gpu_was_unused()
             gpu.wait(0.03)
             energy.step()
     assert "100 steps" in lines[-1]
-    assert lines[-1].endswith("saved or lost: the program ended before another setting was tried")
+    assert "saved or lost: the program ended before another setting was tried; catalogue error: " in lines[-1]
     assert "not using the GPU" not in lines[-1]
 
 

@@ -8,13 +8,16 @@ from xml.etree import ElementTree
 
 import pytest
 
-from run_views import GPU, PERIOD, PERIOD_S, run_report, searched
+from run_views import BASE_S, GPU, PERIOD, PERIOD_S, run_report, searched
 from wattune.control.progress_estimator import PowerTrace
 from wattune.control.state import Event, Progress
+from wattune.core.measurement import Measurement
+from wattune.core.setting import Setting
 from wattune.core.tariff import Tariff
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
 from wattune.levels.run.view.page import close_chart, period_marks, plane_chart, power_chart, run_file, run_page
+from wattune.levels.run.view.words import setting_rows
 from wattune.render.page import render_page
 from wattune.render.svg import draw
 from wattune.signals.period import Verdict
@@ -85,6 +88,23 @@ def test_the_page_says_only_what_was_done():
     assert "the best was held" not in html(EMPTY)
     unseen = replace(PERIOD, verdict=Verdict.NOT_OBSERVABLE, period_s=None, error_s=None, cycles=())
     assert "period" not in html(run_report(period=unseen, ended=True)).partition("How to read it")[2]
+
+
+def test_the_page_says_how_long_each_setting_was_held_and_calls_none_of_them_too_slow():
+    """A setting that takes turns with another may be slower than the limit, which holds for the whole run."""
+    *before, last = searched()
+    slow = replace(last, setting=Setting(1440), step_time_s=1.062 * BASE_S)
+    turns = (last, replace(slow, start_s=90.0), replace(last, start_s=131.0), replace(slow, start_s=172.0))
+    text = re.sub("<[^>]+>", " ", html(run_report(windows=(*before, *turns), ended=True)))
+    assert "held 82.0 s" in text
+    assert "too slow" not in text
+
+
+def test_the_power_of_a_window_without_length_is_unknown():
+    empty = replace(searched()[0], cost=Measurement(0.0, 0.0), step_time_s=None, step_time_error_s=None)
+    report = run_report(windows=(empty,), figures=RunFigures(), ended=True)
+    assert "0 W" not in re.sub("<[^>]+>", " ", html(report)).partition("Settings that were measured")[2]
+    assert not any(cell == "0 W" for row in setting_rows(report) for cell in row.cells)
 
 
 def test_the_title_says_once_that_the_gpu_is_simulated():

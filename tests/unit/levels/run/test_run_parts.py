@@ -19,11 +19,12 @@ from wattune.control.step_time import StepMarks, WorkUnit, counted_step_time, sa
 from wattune.control.window_totals import Tally, disagreement
 from wattune.core.errors import InputError
 from wattune.core.gpu_spec import MEM_CLOCK, POWER_LIMIT, SM_CLOCK, can_set, limited_to, without
+from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastEnergy
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose
-from wattune.levels.run.figures import figures_of
+from wattune.levels.run.figures import COUNTER_ERROR, figures_of, phase_summaries
 from wattune.levels.run.policies import POLICIES, policy_named, slowdown_limit_of
 from wattune.physics.catalog import load_model
 
@@ -245,6 +246,16 @@ def test_a_rest_that_was_not_compared_counts_with_its_bound():
     assert figures.value - figures.error <= least
     assert figures.value + figures.error >= most - 1e-4
     assert figures.error < 0.02
+
+
+def test_a_setting_has_the_same_error_in_the_table_as_while_it_was_held():
+    """Windows of an hour leave the error of the counter itself, by which two powers compare."""
+    exact = {"cost": Measurement(3600.0, 3.6e5, None, 1.0), "error_s": 1e-5}
+    windows = (window(None, Purpose.BASELINE, **exact), window(1200, Purpose.HOLD, start_s=3600.0, **exact))
+    (phase,) = phase_summaries(windows)
+    held = figures_of(windows, gpus=1, slowdown_limit=None).held_saving
+    assert phase.saving(phase.points[1]).error == pytest.approx(held.error, rel=0.05)
+    assert held.error > COUNTER_ERROR
 
 
 def test_settings_held_by_turns_are_judged_together():

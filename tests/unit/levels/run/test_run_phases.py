@@ -64,6 +64,18 @@ def test_where_only_the_power_changed_the_step_times_are_reused():
     assert known_phase((*windows[:-1], base(1.2, 360.0)), change(POWER)) is None
 
 
+def test_of_a_program_that_did_not_follow_the_clock_nothing_is_used_again():
+    """Else the clock at which that was found out would be held: it seems to save most."""
+    first = replace(BASE, sm_mhz=1755.0, sm_util=1.0, source="steps")
+    unslowed = replace(window(435, Purpose.TRIAL, power_w=120.0), sm_mhz=435.0, sm_util=1.0, source="steps")
+    windows = (first, unslowed, replace(first, purpose=Purpose.HOLD, changed=True), base(1.0, 360.0))
+    for what in ((POWER,), (PERIOD, POWER)):
+        assert known_phase((*windows[:-1], base(1.0, 302.0)), change(*what)) is None
+    assert known_phase(windows, change(POWER)) is None
+    slowed = replace(unslowed, step_time_s=3.0)
+    assert known_phase((first, slowed, *windows[2:]), change(POWER)) is not None
+
+
 @pytest.mark.parametrize(
     ("step_time_s", "sm_mhz", "changed"),
     [(1.04, 1275, False), (1.2, 1200, False), (2.0, 1200, True), (0.5, 1200, True), (1.5, 705, False)],

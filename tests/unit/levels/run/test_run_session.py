@@ -33,6 +33,16 @@ def test_tuned_on_a_simulated_gpu_saves_energy_within_the_slowdown_limit():
     assert [one.purpose for one in tuning.windows].count(Purpose.TRIAL) <= 5
 
 
+def test_where_nothing_was_set_nothing_was_saved_or_lost_in_the_end():
+    gpu = OddGpu()
+    with tuned(gpu, slowdown=0.05) as tuning:
+        gpu.wait(0.1)
+        tuning.step()
+        assert tuning.figures.saving is None
+    assert (tuning.figures.saving.value, tuning.figures.slowdown.value) == (0.0, 0.0)
+    assert "unknown, slowdown unknown" not in repr(tuning.figures).splitlines()[0]
+
+
 def test_tuned_reports_missing_arguments():
     gpu = OddGpu()
     with pytest.raises(InputError, match="slowdown limit"), tuned(gpu):

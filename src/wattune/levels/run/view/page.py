@@ -29,13 +29,13 @@ from wattune.levels.run.view.words import (
     estimate_words,
     even_words,
     headline,
+    judged_words,
     last_period_words,
     measured_cells,
     measured_hold_words,
     search_words,
     slowdown_words,
     sure_words,
-    verdict,
 )
 from wattune.physics.catalog import trust_of
 from wattune.render.chart import (
@@ -134,7 +134,7 @@ def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) ->
     saving, slower = report.figures.held_saving, report.figures.held_slowdown
     phases = phase_summaries(report.windows)
     base = phases[-1].baseline if phases else None
-    if saving is None or slower is None or base is None:
+    if saving is None or slower is None or base is None or base.power is None:
         return
     saved = tariff.in_the_long_run(saving.value, base.power.value, started_at=started_at)
     yield Figure(
@@ -188,7 +188,7 @@ def _cells(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> tup
     return (
         point.label,
         ", ".join(purposes),
-        verdict(phase, point, slowdown_limit=report.slowdown_limit),
+        judged_words(report, phase, point),
         duration(point.seconds),
         *measured_cells(phase, point),
     )
@@ -390,7 +390,7 @@ def _point(report: RunReport, phase: PhaseSummary, trial: Trial[SettingSummary],
     lines = (
         point.label,
         change_words(phase.slowdown(point), phase.saving(point)),
-        verdict(phase, point, slowdown_limit=report.slowdown_limit),
+        judged_words(report, phase, point),
     )
     return Point(cost.time_s * seconds.factor, cost.energy_j * joules.factor, "\n".join(filter(None, lines)))
 

@@ -289,7 +289,7 @@ def measured_cells(phase: PhaseSummary, point: SettingSummary) -> tuple[str, ...
     saved = phase.saving(point)
     return (
         UNKNOWN if step_time is None else with_error(step_time.value, step_time.error, "s"),
-        quantity(point.power.value, "W"),
+        UNKNOWN if point.power is None else quantity(point.power.value, "W"),
         UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J"),
         "" if is_base else percent_words(phase.slowdown(point)),
         "" if is_base else percent_words(saved and saved.negative),
@@ -411,11 +411,11 @@ def _row(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> Setti
     now = is_set and not report.ended
     purpose = next(one for one in _LATEST if one in point.purposes)
     name = f"{'▸' if now else ' '}{point.label}"
-    cells = (name, purpose.value, *measured_cells(phase, point), _verdict(report, phase, point))
+    cells = (name, purpose.value, *measured_cells(phase, point), judged_words(report, phase, point))
     return SettingRow(cells, "green" if report.is_held(point) else "")
 
 
-def _verdict(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
+def judged_words(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
     """Judge a setting, or say for how long it was held.
 
     A setting that is held for a part of the run may be slower than the limit, which holds for the whole.
