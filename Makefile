@@ -37,8 +37,8 @@ $(VENV)/.run: pyproject.toml | $(VENV)/bin/python
 	$(BIN)/python -m pip install --quiet --editable .
 	touch $@
 
-$(VENV)/.dev: pyproject.toml | $(VENV)/bin/python
-	$(BIN)/python -m pip install --quiet --editable '.[dev]'
+$(VENV)/.dev: pyproject.toml benches/pyproject.toml | $(VENV)/bin/python
+	$(BIN)/python -m pip install --quiet --editable '.[dev]' --editable benches
 	touch $@ $(VENV)/.run
 
 $(PEERS)/.ready: tests/end_to_end/peers/requirements.txt

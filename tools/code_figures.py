@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter, defaultdict
+from collections.abc import Iterable
 from pathlib import Path
 
 COMMANDS = {
@@ -69,7 +70,12 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print one JSON document")
     arguments = parser.parse_args()
     source = arguments.root / "src" / "wattune"
-    figures = {**size_figures(source), **structure_figures(source), **crossing_figures(arguments.root)}
+    figures = {
+        **size_figures(arguments.root, source),
+        **room_figures(source),
+        **structure_figures(source),
+        **crossing_figures(arguments.root),
+    }
     if arguments.json:
         print(json.dumps(figures, indent=2))
         return
@@ -77,11 +83,10 @@ def main() -> None:
         print(f"{name:42} {value}")
 
 
-def size_figures(source: Path) -> dict[str, object]:
-    """Count Python files and lines, with and without the benchmarks, and the middle of file and function lengths."""
-    python = list(source.rglob("*.py"))
+def size_figures(root: Path, source: Path) -> dict[str, object]:
+    """Count Python files and lines of the product, its benches and its tests, and the middle of files and functions."""
+    python = _product(source)
     lengths = {path: len(path.read_text().splitlines()) for path in python}
-    benches = {path for path in python if "benchmarks" in path.relative_to(source).parts}
     functions = [
         node.end_lineno - node.lineno + 1
         for path in python
@@ -94,13 +99,36 @@ def size_figures(source: Path) -> dict[str, object]:
     return {
         "files": len(python),
         "lines": sum(lengths.values()),
-        "lines without benchmarks": sum(lengths[path] for path in python if path not in benches),
-        "lines of benchmarks": sum(lengths[path] for path in benches),
         "code lines": sum(_code_lines(path) for path in python),
+        "lines of benches": _lines([*(source / "benchmarks").rglob("*.py"), *(root / "benches").rglob("*.py")]),
+        "lines of tests": _lines((root / "tests").rglob("*.py")),
         "median lines of a file": statistics.median(proper),
         "median lines of a function": statistics.median(functions),
         "most files in one folder": f"{most} ({largest.relative_to(source)})",
     }
+
+
+def room_figures(source: Path) -> dict[str, object]:
+    """Count the lines and files of each room."""
+    rooms: dict[str, list[Path]] = defaultdict(list)
+    for path in _product(source):
+        rooms[room_of(path.relative_to(source))].append(path)
+    return {f"lines / files of {room}": f"{_lines(own)} / {len(own)}" for room, own in sorted(rooms.items())}
+
+
+def room_of(path: Path) -> str:
+    """Return the room of a file of the package: its first folder, or below `levels` its first two."""
+    folders = path.parts[:-1]
+    return "/".join(folders[: 2 if folders[:1] == ("levels",) else 1]) or "package"
+
+
+def _product(source: Path) -> list[Path]:
+    """List the files of the package, without the benches that were once inside it."""
+    return [path for path in source.rglob("*.py") if "benchmarks" not in path.relative_to(source).parts]
+
+
+def _lines(paths: Iterable[Path]) -> int:
+    return sum(len(path.read_text().splitlines()) for path in paths)
 
 
 def structure_figures(source: Path) -> dict[str, object]:

@@ -12,12 +12,12 @@ import psutil
 import pytest
 
 from processes import shared_folder, wait_until
-from wattune.benchmarks.reliability.kills import KINDS, KillBench, kill_rounds
 from wattune.core.setting import Setting
 from wattune.devices.guarded import GuardedGpu
 from wattune.devices.journal import Journal
 from wattune.devices.nvml.open import opened_nvml
 from wattune.devices.open import Surroundings, open_gpu, restore_abandoned
+from wattune_bench.reliability.kills import KINDS, KillBench, kill_rounds
 
 FOUND = Setting(None, None, 350.0)
 

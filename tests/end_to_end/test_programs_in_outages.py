@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wattune.benchmarks.reliability import store_outages, writers
+from wattune_bench.reliability import store_outages, writers
 
 
 @pytest.mark.parametrize("command", ["measure", "job run"])

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 
 from job_view_samples import shown
 from view_samples import plain
-from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 from wattune.core.frontier import Trial
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.core.measurement import Measurement
@@ -22,6 +21,7 @@ from wattune.levels.job.view.cost_map_svg import draw_map
 from wattune.levels.job.view.page import history_chart, job_file, sizes_chart
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.svg import standalone
+from wattune_bench.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 
 SIZES = st.lists(st.integers(1, 1 << 20), min_size=1, max_size=16, unique=True)
 COSTS = st.builds(Measurement, st.floats(0, 1e9), st.floats(0, 1e12))

@@ -5,11 +5,11 @@ from pathlib import Path
 from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 
-from wattune.benchmarks.run.table import RecordedWorkload, TableBench, play_workload
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import Setting
 from wattune.levels.run.policy import CurvePolicy
+from wattune_bench.run.table import RecordedWorkload, TableBench, play_workload
 
 ASKED = TableBench(tables=(Path("any.csv"),))
 

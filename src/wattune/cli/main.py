@@ -40,6 +40,27 @@ COMMANDS = {
 }
 
 
+OF_OTHER_PACKAGES = {"bench": "install wattune-bench: in a clone of wattune, pip install ./benches"}
+"""Commands that are entry points of other packages, and how to get them."""
+GROUP = "wattune.commands"
+"""The group of these entry points."""
+
+
+def _own(name: str) -> click.Command:
+    command: click.Command = importlib.import_module(f"wattune.cli.{name}").command
+    return command
+
+
+def _installed(name: str) -> click.Command:
+    from importlib.metadata import entry_points
+
+    found = next(iter(entry_points(group=GROUP, name=name)), None)
+    if found is None:
+        raise WattuneError(f"`wattune {name}` is not installed", hint=OF_OTHER_PACKAGES[name])
+    command: click.Command = found.load()
+    return command
+
+
 class LazyGroup(click.Group):
     """A group that imports a command only when it is used, so that --help is fast."""
 
@@ -51,8 +72,7 @@ class LazyGroup(click.Group):
         del ctx
         if cmd_name not in COMMANDS:
             return None
-        module = importlib.import_module(f"wattune.cli.{cmd_name}")
-        command: click.Command = module.command
+        command = _installed(cmd_name) if cmd_name in OF_OTHER_PACKAGES else _own(cmd_name)
         _bound_numbers(command)
         return command
 

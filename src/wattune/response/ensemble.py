@@ -171,7 +171,7 @@ def _programs() -> _Parameters:
 def _jobs() -> _Parameters:
     """Draw the prior of the job level.
 
-    Centres are near the fits of public tables of two GPU models (`benchmarks/physics/limit_fit.py`); widths are two to
+    Centres are near the fits of public tables of two GPU models (by `bench physics`); widths are two to
     three times those of the fits, to cover other GPUs and jobs.
     """
     draw = _Sampler(JOBS, seed=_JOB_SEED)

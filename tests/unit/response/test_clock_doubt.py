@@ -5,7 +5,6 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.family import family
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, Window
@@ -13,6 +12,7 @@ from wattune.levels.run.figures import figures_of
 from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
 from wattune.response.clock_doubt import PointTime, doubt_of, window_doubt
+from wattune_bench.family import family
 
 BASE = PointTime(1410, 1.0, 0.002, 1.0)
 

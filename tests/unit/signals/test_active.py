@@ -5,10 +5,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
 from wattune.signals.active import active_part
 from wattune.signals.period import find_period
 from wattune.signals.samples import PowerSamples
+from wattune_bench.period.loads import LoadPlan, Sensing, polled, training
 
 QUICK = Sensing(refresh_s=0.02, window_s=0.02, noise_w=0.3, poll_s=0.0125)
 

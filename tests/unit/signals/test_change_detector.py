@@ -6,9 +6,9 @@ from math import exp, expm1
 import numpy as np
 import pytest
 
-from wattune.benchmarks.change import Kind, Warmth, stream
 from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.change_channel import threshold
+from wattune_bench.change import Kind, Warmth, stream
 
 USUAL = Kind("usual", 0.015)
 NOISY = Kind("noisy", 0.02)

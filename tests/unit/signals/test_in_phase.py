@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.recorded import BEAT_OF_FOUR, FINE_TUNING, RECORDED
 from wattune.signals.grid import even_grid
 from wattune.signals.in_phase import PhaseEvidence, phase_evidence
 from wattune.signals.period import Verdict, find_period
 from wattune.signals.samples import find_updates
+from wattune_bench.period.recorded import BEAT_OF_FOUR, FINE_TUNING, RECORDED
 
 
 def evidence(case, period_s, others):

@@ -5,10 +5,10 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import LoadPlan, Sensing, chance, polled, steady, training, wandering
 from wattune.core.gpu_spec import Sensors
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
+from wattune_bench.period.loads import LoadPlan, Sensing, chance, polled, steady, training, wandering
 
 QUICK = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.01)
 SLOW = Sensing(refresh_s=0.1, window_s=0.1, noise_w=0.4, poll_s=0.02)

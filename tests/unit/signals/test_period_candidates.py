@@ -3,11 +3,11 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, polled, training
 from wattune.signals.grid import even_grid
 from wattune.signals.period import find_period
 from wattune.signals.period_candidates import candidates, find_periods, folded_shares
 from wattune.signals.samples import SensorUpdates, find_updates
+from wattune_bench.period.loads import Load, LoadPlan, Sensing, polled, training
 
 QUICK = Sensing(refresh_s=0.02, window_s=0.01, noise_w=0.3, poll_s=0.01)
 PART_TIME = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)

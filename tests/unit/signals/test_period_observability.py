@@ -3,14 +3,14 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.cases import KINDS
-from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 from wattune.signals.comb import comb
 from wattune.signals.grid import even_grid
 from wattune.signals.observability import SensorEvidence, is_followed, is_real_period
 from wattune.signals.period import Verdict, find_period
 from wattune.signals.samples import PowerSamples, find_updates
 from wattune.signals.utilisation import utilisation_evidence, utilisation_updates
+from wattune_bench.period.cases import KINDS
+from wattune_bench.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 
 SLOW = Sensing(refresh_s=0.1, window_s=0.025, noise_w=0.3, poll_s=0.01)
 

@@ -3,9 +3,9 @@
 import numpy as np
 import pytest
 
-from wattune.benchmarks.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
+from wattune_bench.period.loads import Load, LoadPlan, Sensing, chance, polled, training, wandering
 
 TENTH = Sensing(refresh_s=0.1, window_s=0.025, noise_w=1.5, poll_s=0.1)
 

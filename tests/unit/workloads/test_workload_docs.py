@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from wattune.benchmarks.family import family
 from wattune.core.workload import Workload
 from wattune.workloads.catalog import network_named, workload_names
+from wattune_bench.family import family
 
 PAGE = Path(__file__).parents[3] / "docs" / "reference" / "workloads.md"
 TEXT = PAGE.read_text(encoding="utf-8")

@@ -1,6 +1,6 @@
 """The policies that can tune a running program, by name, and what some of them learn beforehand.
 
-`POLICIES` is the one registry: commands, the Python interface and benchmarks make policies from it. Implementations are
+`POLICIES` is the one registry: commands, the Python interface and benches make policies from it. Implementations are
 imported when a policy is made, so that listing the names costs nothing. Policies written elsewhere are named
 `package.module:Name`, or by an entry point of the group `wattune.policies` (`levels/run/own_policy.py`), and run in a
 process of their own.

@@ -3,9 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 from wattune.render.chart import Scale
 from wattune.render.svg import draw
+from wattune_bench.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 
 
 def curves(**changes: object) -> PolicyCurves:

@@ -7,9 +7,6 @@ import numpy as np
 import pytest
 
 from job_view_samples import GPU, epoch, view
-from wattune.benchmarks.job.curves import PolicyCurve, PolicyCurves
-from wattune.benchmarks.job.page import BenchCase, JobBenchReport, job_bench_file, job_bench_page
-from wattune.benchmarks.result import Goal
 from wattune.core.job import JobChoice, JobMemory
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastCost
@@ -21,6 +18,9 @@ from wattune.levels.job.view.page import job_file, job_page
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.page import Drawing, Figures, LargeChart, Page, Table
 from wattune.render.quantity import UNKNOWN, number
+from wattune_bench.job.curves import PolicyCurve, PolicyCurves
+from wattune_bench.job.page import BenchCase, JobBenchReport, job_bench_file, job_bench_page
+from wattune_bench.result import Goal
 
 NOTHING = Measurement(0.0, 0.0)
 NO_TARIFF = Tariff()

@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 from scipy.optimize import linprog
 from test_run_policy import A100, seen
 
-from wattune.benchmarks.run.table import RecordedWorkload
 from wattune.core.measurement import Measurement
 from wattune.core.objective import LeastEnergy
 from wattune.core.setting import Setting
 from wattune.core.window import PhaseCost, Purpose
 from wattune.levels.run.mixture import best_mixture, best_single
 from wattune.levels.run.policy import CurvePolicy
+from wattune_bench.run.table import RecordedWorkload
 
 # On a grid: a slack just below zero is zero for the general solver, which has a tolerance.
 slacks = st.integers(-1000, 1000).map(lambda whole: whole / 1000)

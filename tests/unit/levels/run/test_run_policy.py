@@ -6,8 +6,6 @@ from math import exp, log
 import numpy as np
 import pytest
 
-from wattune.benchmarks.family import family
-from wattune.benchmarks.run.family_program import FamilyProgram, play_program
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.objective import EnergyDelay, LeastCost, LeastEnergy, PowerBudget
@@ -19,6 +17,8 @@ from wattune.response.ensemble import programs_at
 from wattune.response.evidence import evidence
 from wattune.response.points import ClockPoint, PointScale, candidates_of
 from wattune.response.posterior import posterior_of
+from wattune_bench.family import family
+from wattune_bench.run.family_program import FamilyProgram, play_program
 
 A100 = GpuSpec(
     name="A100",

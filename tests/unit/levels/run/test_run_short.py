@@ -3,7 +3,7 @@
 import pytest
 from short_run import slowdowns
 
-from wattune.benchmarks.family import family
+from wattune_bench.family import family
 
 SLOWDOWN_LIMIT = 0.05
 ENDS_S = (15.0, 20.0, 25.0, 30.0, 35.0, 40.0, 50.0, 60.0, 75.0, 90.0, 120.0)

@@ -11,10 +11,6 @@ import pytest
 from bursty_program import default_bursts, locked_low_bursts, tuned_bursts
 from run_fakes import Moody, OddGpu, Script, ticked, window
 
-from wattune.benchmarks.family import family
-from wattune.benchmarks.period.loads import LoadPlan, Sensing, polled, training
-from wattune.benchmarks.period.peers import gpoeo_period_s
-from wattune.benchmarks.run.family_program import FamilyProgram, play_program
 from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
 from wattune.control.progress_estimator import ProgressEstimator
@@ -34,6 +30,10 @@ from wattune.response.posterior import posterior_of
 from wattune.signals.change import ChangeDetector, ProgramSample
 from wattune.signals.period import CycleKind, Verdict, find_period
 from wattune.signals.samples import PowerSamples
+from wattune_bench.family import family
+from wattune_bench.period.loads import LoadPlan, Sensing, polled, training
+from wattune_bench.period.peers import gpoeo_period_s
+from wattune_bench.run.family_program import FamilyProgram, play_program
 
 POLICY = CurvePolicy(objective=LeastEnergy(0.05))
 A100 = load_model("a100").spec()

@@ -1,6 +1,6 @@
 """Training data for models that predict clocks from counters: simulated workloads at every clock of a GPU.
 
-The workloads are not those of the benchmarks of run-level policies. Two thirds are random mixtures of phases:
+The workloads are not those of `bench run`. Two thirds are random mixtures of phases:
 arithmetic and traffic in any proportion, launches, waits for the host. The rest are networks of the catalogue at
 several batch sizes with random waits, without graph networks, because most of the benchmark jobs are such.
 """
