@@ -68,7 +68,7 @@ def record(case, folder):
         for line in case["lines"]:
             pid = stack.enter_context(background(case["background"])) if "{pid}" in line else 0
             words = shlex.split(line.replace("{pid}", str(pid)))
-            code, out, err = (in_a_process if case.get("process") else in_this_process)(words, folder)
+            code, out, err = in_this_process(words)
             parts += [f"$ wattune {line}", f"exit code {code}", *outputs(case, out, err, folder)]
         parts += [page for name in case.get("pages", ()) for page in ("page " + name, page_text(case, name, folder))]
     return "\n".join(parts)
@@ -144,14 +144,11 @@ def background(line):
         process.wait()
 
 
-def in_a_process(words, folder):
-    """Run a command in a process of its own: its exit code, standard output and standard error."""
-    done = subprocess.run([sys.executable, "-m", "wattune", *words], capture_output=True, text=True, check=False)
-    return done.returncode, done.stdout, done.stderr
+def in_this_process(words):
+    """Run a command here, where what is slow to import is there already: its exit code, and both outputs.
 
-
-def in_this_process(words, folder):
-    """The same in this process, which has what is slow to import; programs that it starts write to the same files."""
+    Programs that it starts write to the same files.
+    """
     streams, code = (sys.stdout, sys.stderr), 0
     for stream in streams:
         stream.flush()
