@@ -18,14 +18,13 @@ from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan, StageChoice, WorkGraph
-from wattune.levels.kernel.solver.aggregation import Aggregation
 from wattune.levels.kernel.solver.periodic import Periodic
 from wattune.levels.kernel.solver.relaxation import Floats, Options, Relaxation, Relaxed
 from wattune.levels.kernel.solver.rounding import Rounding
 from wattune.levels.kernel.solver.steady import SteadyRounding
 
 LARGE = 4000
-"""From this number of operations on, those between fill and drain are planned by one period."""
+"""From this number of operations on, those between fill and drain are planned by one period, and fewer times solved."""
 
 POINTS, POINTS_OF_LARGE = 40, 20
 """Default numbers of iteration times that are solved for."""
@@ -82,11 +81,10 @@ def options_by_kind(
     return {kind: Options.of(profile[kind], blocking_power_w=blocking_power_w, kind=kind) for kind in kinds}
 
 
-def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]]) -> Relaxation | Periodic | Aggregation:
-    """Make the relaxed problem of a graph: where it is large by its period, or in groups where it has none."""
-    if len(graph.operations) < LARGE:
-        return Relaxation(graph, options)
-    return Periodic.of(graph, options) or Aggregation(graph, options)
+def relaxation_of(graph: WorkGraph, options: Mapping[str, Options[StageChoice]]) -> Relaxation | Periodic:
+    """Make the relaxed problem of a graph: where it is large by its period, if it has one."""
+    periodic = Periodic.of(graph, options) if len(graph.operations) >= LARGE else None
+    return periodic or Relaxation(graph, options)
 
 
 def _is_above(plan: Trial[Plan], share: float) -> bool:
@@ -100,7 +98,8 @@ class PipelinePlanner:
         self._graph = graph
         self._options = [options[operation.kind] for operation in graph.operations]
         self._relaxation = relaxation_of(graph, options)
-        self._exact = self._relaxation if isinstance(self._relaxation, Relaxation) else None
+        is_small = len(graph.operations) < LARGE
+        self._exact = self._relaxation if is_small and isinstance(self._relaxation, Relaxation) else None
         self._rounding = Rounding.of(graph, options)
         periodic = self._relaxation if isinstance(self._relaxation, Periodic) else None
         self._steady = SteadyRounding(graph, options, periodic.series, self._rounding) if periodic else None
