@@ -32,7 +32,6 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import parse_objective, parse_seconds, parse_share
 from wattune.core.setting import Setting
 from wattune.devices.entry import Entry, parse, text_of
-from wattune.devices.replay import ReplayGpu
 from wattune.devices.table import TableGpu, parse_sweep
 from wattune.emulator.launch import Fault
 from wattune.levels.kernel.partition.space import PartitionChoice, parse_choice
@@ -134,10 +133,6 @@ def _files(folder: Path) -> tuple[Parser, ...]:
 
     cells = CellFileHeader(workload="vgg16", gpu="NVIDIA A40", simulated=True, layers=("a", "b"))
     trials = TrialHeader(layout="llama3.2-3b tp8 8x4096", gpu="NVIDIA A100", simulated=True, ranks=8, nanobatches=2)
-    recording = (
-        '{"recording": 1, "gpu": "A100", "uuid": "GPU-1", "simulated": true, "sensors": {"counter_period_s": 0.1}}\n'
-        '{"time_s": 0.0, "energy_j": 5.0, "power_w": 100.0, "throttle": []}\n{"time_s": 0.1, "energy_j": 15.0}\n'
-    )
 
     def read_either(path: Path) -> object:
         header = read_header(path)
@@ -152,7 +147,6 @@ def _files(folder: Path) -> tuple[Parser, ...]:
             lambda text: parse(text.encode("utf-8", "surrogatepass")),
             (ValueError,),
         ),
-        Parser("recording", (recording,), from_file(lambda path: ReplayGpu.load(path).read())),
         Parser("settings file", (_SETTINGS,), from_file(lambda path: load_config({}, path).store_url)),
         Parser("GPU model", (load_sheet(GPU).toml,), from_file(read_model)),
         Parser("layer cells", (_cells_text(file, cells),), from_file(lambda path: read_cells(path, cells))),

@@ -135,7 +135,7 @@ class Swept:
         pick = recommended(self.view)
         if pick is None:
             return None
-        usual = self.device == "auto" or self.device.startswith(("table:", "replay:"))
+        usual = self.device == "auto" or self.device.startswith("table:")
         device = () if usual else ("--device", self.device)
         words = ["wattune", "hold", pick.trial.choice.argument, *device, *self.step_options, "--"]
         return f"{shlex.join(words)} {shlex.join(self.command_line) or 'COMMAND'}"
