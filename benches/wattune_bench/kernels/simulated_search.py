@@ -25,10 +25,9 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.workload import Phase
 from wattune.levels.kernel.partition.baselines import gpu_hours, kareus_trials
-from wattune.levels.kernel.partition.joint_plans import composed_plans, missing
+from wattune.levels.kernel.partition.joint_plans import Remaining, composed_plans, missing
 from wattune.levels.kernel.partition.joint_search import JointSearch
 from wattune.levels.kernel.partition.joint_state import DIRECTIONS, JointPart
-from wattune.levels.kernel.partition.physics_search import Remaining
 from wattune.levels.kernel.partition.search import Floats, observed
 from wattune.levels.kernel.partition.searched_model import simulated_measure, space_of
 from wattune.levels.kernel.partition.space import PartitionChoice

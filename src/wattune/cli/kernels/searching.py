@@ -12,8 +12,8 @@ from wattune.cli.output import stderr_console
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
+from wattune.levels.kernel.partition.joint_plans import Remaining
 from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.partition.physics_search import Remaining
 from wattune.levels.kernel.partition.searched_model import (
     Measure,
     SearchedPartition,

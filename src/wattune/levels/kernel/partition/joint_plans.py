@@ -8,9 +8,20 @@ from dataclasses import dataclass
 import numpy as np
 
 from wattune.levels.kernel.partition.joint_state import JointPart
-from wattune.levels.kernel.partition.physics_search import reference
 from wattune.levels.kernel.partition.search import Floats, Places
 from wattune.search.hypervolume import distances, epsilon, front_places, hypervolume
+
+_MARGIN, _MARGIN_SHARE = 0.06, 0.2
+"""The reference lies beyond the ends of the frontier by this, or by this share of its extent."""
+
+
+@dataclass(frozen=True, slots=True)
+class Remaining:
+    """What a search expects to be still missing."""
+
+    hypervolume_share: float
+    """Of the hypervolume that all choices together would have."""
+    epsilon: float
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -27,8 +38,17 @@ def missing(have: Floats, every: Floats) -> tuple[float, float]:
     """Return the share of hypervolume and the ε that plans lack, if all of these exist."""
     both = np.concatenate([have, every])
     front = both[front_places(both)]
-    limit = reference(np.log(have), np.log(front))
+    limit = _reference(np.log(have), np.log(front))
     return 1.0 - hypervolume(np.log(have), limit) / hypervolume(np.log(front), limit), epsilon(have, front)
+
+
+def _reference(points: Floats, expected: Floats) -> Floats:
+    """Return the reference point of logarithms: somewhat beyond the ends of the measured and the expected frontier."""
+    both = np.concatenate([points, expected])
+    front = both[front_places(both)]
+    extent = np.ptp(front, axis=0)
+    ends = np.maximum(front.max(axis=0), points[front_places(points)].max(axis=0))
+    return np.asarray(ends + np.maximum(_MARGIN_SHARE * extent, _MARGIN))
 
 
 def composed_plans(

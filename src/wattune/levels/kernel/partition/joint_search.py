@@ -23,9 +23,8 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.linalg import solve_triangular
 
-from wattune.levels.kernel.partition.joint_plans import composed_plans, missing, uncovered
+from wattune.levels.kernel.partition.joint_plans import Remaining, composed_plans, missing, uncovered
 from wattune.levels.kernel.partition.joint_state import DIRECTIONS, JointPart, JointState
-from wattune.levels.kernel.partition.physics_search import Remaining
 from wattune.levels.kernel.partition.search import Floats, Places
 from wattune.levels.kernel.partition.space import PartitionChoice
 

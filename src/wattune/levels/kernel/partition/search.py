@@ -1,7 +1,8 @@
 """Searching the settings of one partition for its time-energy frontier: the space, the history, the loop.
 
 A searcher is a frozen value. What it proposes follows from the space, its seed and the history given, so that a search
-goes on from a stored history as if it had never ended. `kareus_search` has the published rule, `physics_search` ours.
+goes on from a stored history as if it had never ended. `kareus_search` has the published rule; our own search
+of all partitions together is `joint_search`.
 """
 
 from __future__ import annotations
@@ -57,7 +58,6 @@ class MeasuredChoices:
     """(rows, 2): logarithms of seconds and joules."""
     variance: Floats
     """(rows, 2): of these logarithms; 0 where no error is known."""
-    repeats: Places
 
     @property
     def values(self) -> Floats:
@@ -80,7 +80,6 @@ def observed(space: PartitionSpace[C], history: History[C]) -> MeasuredChoices:
         np.array(list(groups), dtype=np.int64),
         np.array(logs).reshape(-1, 2),
         np.array(variance).reshape(-1, 2),
-        np.array([len(costs) for costs in groups.values()], dtype=np.int64),
     )
 
 

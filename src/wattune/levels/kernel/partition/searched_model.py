@@ -19,11 +19,11 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.levels.kernel.partition.composition import UNCALIBRATED, Calibration, Part, compose
+from wattune.levels.kernel.partition.joint_plans import Remaining
 from wattune.levels.kernel.partition.joint_search import JointSearch
 from wattune.levels.kernel.partition.joint_state import JointPart
 from wattune.levels.kernel.partition.kareus_search import KareusSearch
 from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.partition.physics_search import Remaining
 from wattune.levels.kernel.partition.search import (
     COMM_SMS,
     LAUNCH,

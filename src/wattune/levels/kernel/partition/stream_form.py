@@ -25,7 +25,6 @@ from math import log
 import numpy as np
 from numpy.typing import NDArray
 
-from wattune.levels.kernel.partition.form import FittedForm
 from wattune.levels.kernel.partition.stream_terms import Ints, ModelTerms
 from wattune.physics.fit.prior import Prior, logistic, logit
 from wattune.physics.gpu_parts import Floats
@@ -65,6 +64,16 @@ _STEP, _ROUNDS, _ENOUGH = 1e-4, 12, 0.1
 
 Form = Callable[[Floats, ModelTerms, Ints], Floats]
 """Logarithms by constants, at some of the settings of a model; the terms are those of these settings."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FittedForm:
+    """Logarithms of a quantity at every choice, and their derivatives by the parameters."""
+
+    logs: Floats
+    """(choices,) at the mean of the priors, by the linear form around the most likely parameters."""
+    basis: Floats
+    """(choices, parameters) in standard deviations of the priors."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

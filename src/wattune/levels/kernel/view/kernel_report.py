@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours, kareus_trials
 from wattune.levels.kernel.partition.calibration import PassCalibration, calibrations
+from wattune.levels.kernel.partition.joint_plans import Remaining
 from wattune.levels.kernel.partition.partitions import PartitionedModel
-from wattune.levels.kernel.partition.physics_search import Remaining
 from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
 from wattune.levels.kernel.partition.trial_file import PassTrial
