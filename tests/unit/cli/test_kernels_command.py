@@ -98,6 +98,21 @@ def test_a_plan_is_compared_with_megatron_and_its_file_says_the_same(home, capsy
     assert all(abs(row["time_percent"]) < 1e-4 and abs(row["energy_percent"]) < 1e-4 for row in rows)
 
 
+def test_without_a_file_of_trials_every_setting_is_computed(home, capsys):
+    assert run([*PLAN, "--html", "page.html", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(own["measurements"] == own["settings"] for own in found["partitions"])
+    assert found["expected_epsilon"] == 0
+    assert found["plan"]["energy_j"] <= planned(capsys, "--search", "wattune", "--budget", "60")["plan"]["energy_j"]
+    page = (home / "page.html").read_text(encoding="utf-8")
+    assert "settings computed" in page
+    assert "one of " in page
+    assert run(PLAN) == 0
+    text = capsys.readouterr().out
+    assert f"{found['measurements']} settings, all computed" in text
+    assert "Expected, not measured" not in text
+
+
 def test_the_same_command_plans_the_same(capsys):
     assert planned(capsys)["plan"] == planned(capsys)["plan"]
 

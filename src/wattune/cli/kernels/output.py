@@ -209,7 +209,7 @@ def _left_out_words(searched: SearchedKernels) -> list[str]:
 def _remaining_words(searched: SearchedKernels, rule: SearchOptions) -> list[str]:
     """Say what the search expects the composed plans to lack; nothing where it does not know."""
     left = searched.remaining
-    if left is None:
+    if left is None or searched.complete:
         return []
     if _known(left.epsilon) is None:
         return ["Too little is measured to expect how far the plans are from the frontier."]
@@ -228,8 +228,8 @@ def _known(value: float) -> float | None:
 
 def hours_words(searched: SearchedKernels) -> str:
     """Say what the measurements take on real GPUs, beside those of Kareus."""
-    words = f"{searched.trials} measurements"
-    if not searched.measured:
+    words = f"{searched.trials} {'settings, all computed' if searched.complete else 'measurements'}"
+    if not searched.measured and not searched.complete:
         words += f": {searched.gpu_hours:.1f} GPU-hours at {TRIAL_S:g} s on real GPUs"
     if searched.kareus_gpu_hours is not None:
         words += f" (Kareus: {searched.kareus_trials}, {searched.kareus_gpu_hours:.1f})"

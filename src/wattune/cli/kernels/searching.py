@@ -17,6 +17,7 @@ from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, Pa
 from wattune.levels.kernel.partition.searched_model import (
     Measure,
     SearchedPartition,
+    computed_partitions,
     expected_remaining,
     search_model,
     simulated_measure,
@@ -52,8 +53,14 @@ class SearchOptions:
 
 
 def searched_kernels(model: PartitionedModel, gpu: GpuModel, options: SearchOptions) -> SearchedKernels:
-    """Search the partitions, or take those of a file that real GPUs measured as they are."""
+    """Search the partitions, or take those of a file that real GPUs measured as they are.
+
+    Our search without a file or a budget would end near what all settings come to, so these are computed at once.
+    """
     file = options.trials
+    if file is None and options.search == "wattune" and options.budget is None:
+        computed = computed_partitions(model, gpu)
+        return SearchedKernels(model, gpu, computed, measured=False, remaining=Remaining(0.0, 0.0))
     if file is None:
         return _searched(model, gpu, options, simulated_measure(gpu), ())
     before = read_header(file)

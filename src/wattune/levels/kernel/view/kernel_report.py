@@ -10,6 +10,7 @@ from wattune.levels.kernel.partition.joint_plans import Remaining
 from wattune.levels.kernel.partition.partitions import PartitionedModel
 from wattune.levels.kernel.partition.searched_model import SearchedPartition
 from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
+from wattune.levels.kernel.partition.space import choices
 from wattune.levels.kernel.partition.trial_file import PassTrial
 from wattune.levels.kernel.planned import PlannedPipeline
 from wattune.levels.kernel.view.stream_timeline import PartitionStreams, partition_streams
@@ -61,6 +62,13 @@ class SearchedKernels:
             missing = (clock for clock in every if not all(clock in own for own in clocks.values()))
             found[instruction] = tuple(sorted(missing))
         return found
+
+    @property
+    def complete(self) -> bool:
+        """Whether every setting was computed, so that nothing was searched."""
+        return not self.measured and all(
+            len(own.history) == len(choices(own.partition, self.gpu)) for own in self.partitions
+        )
 
     @property
     def trials(self) -> int:

@@ -28,6 +28,8 @@ from wattune.render.quantity import changes, percent, quantity, unit_for
 
 MOST_KINDS = 6
 """Lines in the chart of clocks; with more kinds of instructions, their means over all stages."""
+MOST_DRAWN = 400
+"""Trials of a partition in its chart, apart from those on the frontier and in the plan."""
 
 NEAR = 1.2
 """Trials up to this factor beyond the ends of a frontier are drawn."""
@@ -86,8 +88,13 @@ def _figures(report: KernelReport) -> Iterator[Figure]:
     searched = report.searched
     if searched is not None:
         published = searched.kareus_trials
-        detail = "" if published is None else f"; Kareus makes {published}"
-        yield Figure(str(searched.trials), "measurements", f"{searched.gpu_hours:.1f} GPU-hours{detail}")
+        kareus = () if published is None else (f"Kareus makes {published}",)
+        if searched.complete:
+            yield Figure(str(searched.trials), "settings computed", "; ".join(("all of them", *kareus)))
+        else:
+            yield Figure(
+                str(searched.trials), "measurements", "; ".join((f"{searched.gpu_hours:.1f} GPU-hours", *kareus))
+            )
 
 
 def iteration_chart(report: KernelReport) -> Chart:
@@ -136,14 +143,24 @@ def partition_chart(own: SearchedPartition, plan: Plan) -> Chart:
         )
 
     far = len(own.history) - len(near)
+    every = max(-(-len(near) // MOST_DRAWN), 1)
+    drawn = points(near[::every])
     chosen = points(trial for trial in own.history if trial.choice in used)
     return Chart(
         title=own.partition.name,
-        subtitle=f"{len(own.history)} trials" + (f", {far} of them beyond the edges" if far else ""),
+        subtitle=f"{len(own.history)} trials"
+        + (f", {far} of them beyond the edges" if far else "")
+        + (f", one of {every} drawn" if every > 1 else ""),
         x=Axis(title="time", unit=seconds.symbol),
         y=Axis(title="energy", unit=joules.symbol),
         series=(
-            Series(name="trials", points=points(near), mark=Mark.POINTS, tone=Tone.GREY, shape=Shape.CROSS),
+            Series(
+                name="trials",
+                points=drawn,
+                mark=Mark.POINTS,
+                tone=Tone.GREY,
+                shape=Shape.CROSS,
+            ),
             Series(name="frontier", points=points(frontier), tone=Tone.BLUE),
             Series(name="in the plan", points=chosen, mark=Mark.POINTS, tone=Tone.ORANGE, shape=Shape.DIAMOND),
         ),
@@ -207,7 +224,7 @@ def _origins(report: KernelReport) -> tuple[str, ...]:
             f"Partitions were {_origin(searched)}; embedding and head are simulated. All partitions of an "
             "instruction have its clock; their settings are combined exactly."
         )
-        if searched.remaining is not None:
+        if searched.remaining is not None and not searched.complete:
             found.append(
                 f"Plans are expected, not measured, to lie within {100 * searched.remaining.epsilon:.2f} % of the "
                 f"frontier of all settings, with {100 * searched.remaining.hypervolume_share:.2f} % of its area "
