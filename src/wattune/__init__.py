@@ -46,10 +46,6 @@ if TYPE_CHECKING:
     from wattune.core.objective import LeastMoney as LeastMoney
     from wattune.core.objective import Objective as Objective
     from wattune.core.objective import PowerBudget as PowerBudget
-    from wattune.core.plan import Operation as Operation
-    from wattune.core.plan import Plan as Plan
-    from wattune.core.plan import Step as Step
-    from wattune.core.plan import WorkGraph as WorkGraph
     from wattune.core.reading import Count as Count
     from wattune.core.reading import Reading as Reading
     from wattune.core.reading import Throttle as Throttle
@@ -70,6 +66,10 @@ if TYPE_CHECKING:
     from wattune.levels.run.own_policy import Policy as Policy
     from wattune.levels.run.session import Tuning as Tuning
     from wattune.physics.catalog import load_model as load_model
+    from wattune.plans.plan import Operation as Operation
+    from wattune.plans.plan import Plan as Plan
+    from wattune.plans.plan import Step as Step
+    from wattune.plans.plan import WorkGraph as WorkGraph
     from wattune.workloads.catalog import make_workload as make_workload
 
 _PUBLIC = {
@@ -83,7 +83,7 @@ _PUBLIC = {
     "wattune.core.job": "Outcome",
     "wattune.core.measurement": "Measurement",
     "wattune.core.objective": "Deadline EnergyDelay LeastCarbon LeastCost LeastEnergy LeastMoney Objective PowerBudget",
-    "wattune.core.plan": "Operation Plan Step WorkGraph",
+    "wattune.plans.plan": "Operation Plan Step WorkGraph",
     "wattune.core.reading": "Count Reading Throttle Trace",
     "wattune.core.setting": "Setting",
     "wattune.core.window": "Order Purpose Window",

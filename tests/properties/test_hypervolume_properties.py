@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.composition import Calibration, Composed, Part, compose, compose_points
-from wattune.search.hypervolume import (
+from wattune.levels.overlap.composition import Calibration, Composed, Part, compose, compose_points
+from wattune.levels.overlap.hypervolume import (
     distances,
     epsilon,
     front_places,

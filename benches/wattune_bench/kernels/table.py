@@ -20,10 +20,10 @@ import numpy as np
 
 from wattune.core.frontier import History
 from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.levels.kernel.partition.kareus_search import KareusSearch
-from wattune.levels.kernel.partition.search import RandomSearch, Searcher, search
-from wattune.search import boosted_trees
-from wattune.search.hypervolume import epsilon, front_places, hypervolume
+from wattune.levels.overlap.hypervolume import epsilon, front_places, hypervolume
+from wattune.levels.overlap.kareus_search import KareusSearch
+from wattune.levels.overlap.search import RandomSearch, Searcher, search
+from wattune.response import boosted_trees
 from wattune_bench.kernels import peer_search
 from wattune_bench.kernels.overlap_table import OverlapTable, Setting, missing_note, read_overlap_tables
 from wattune_bench.kernels.peer_search import NSGA, TPE, OptunaSearch

@@ -34,20 +34,20 @@ from wattune.core.setting import Setting
 from wattune.devices.entry import Entry, parse, text_of
 from wattune.devices.table import TableGpu, parse_sweep
 from wattune.emulator.launch import Fault
-from wattune.levels.kernel.partition.space import PartitionChoice, parse_choice
-from wattune.levels.kernel.partition.trial_file import PartitionTrial, TrialHeader, read_header, read_trials
-from wattune.levels.kernel.plan_file import parse_plan, plan_text
-from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, plan_profile
-from wattune.levels.kernel.schedule_exchange import export_files, import_files
-from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.layer.cell_file import CellFileHeader, read_cells
 from wattune.levels.layer.costs import simulated_costs
 from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text, parse_layer_plans
 from wattune.levels.layer.planner import SEGMENTS, plan_layers
 from wattune.levels.layer.switching import SwitchCost, charged
 from wattune.levels.layer.table_file import LayerCell, parse_table, table_text
+from wattune.levels.overlap.space import PartitionChoice, parse_choice
+from wattune.levels.overlap.trial_file import PartitionTrial, TrialHeader, read_header, read_trials
+from wattune.levels.pipeline.plan_file import parse_plan, plan_text
+from wattune.levels.pipeline.planned import PlannedPipeline, Source, choose, plan_profile
+from wattune.levels.pipeline.schedule_exchange import export_files, import_files
 from wattune.physics.catalog import load_model, load_sheet, read_model
 from wattune.physics.fit.model_fit import parse_points
+from wattune.plans.stage_profile import StageProfile, parse_stage_profile
 from wattune.signals.trace_text import busiest, parse_traces
 from wattune.workloads.catalog import make_workload
 

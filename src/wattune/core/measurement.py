@@ -82,3 +82,13 @@ def ratio_error(value: float, error: float | None, reference: float, reference_e
     if error is None or reference_error is None or not value or not reference:
         return None
     return hypot(error / value, reference_error / reference) * value / reference
+
+
+def time_percent(cost: Measurement, reference: Measurement) -> float:
+    """Compute how much longer a cost takes than a reference."""
+    return 100 * (cost.time_s / reference.time_s - 1)
+
+
+def energy_percent(cost: Measurement, reference: Measurement) -> float:
+    """Compute how much more energy a cost spends than a reference."""
+    return 100 * (cost.energy_j / reference.energy_j - 1)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.partition.joint_plans import sufficient, uncovered
-from wattune.levels.kernel.partition.joint_search import JointSearch
-from wattune.levels.kernel.partition.joint_state import JointState
+from wattune.levels.overlap.hypervolume import epsilon, front_places
+from wattune.levels.overlap.joint_plans import sufficient, uncovered
+from wattune.levels.overlap.joint_search import JointSearch
+from wattune.levels.overlap.joint_state import JointState
 from wattune.physics.catalog import load_model
-from wattune.search.hypervolume import epsilon, front_places
 from wattune_bench.kernels import simulated_search
 from wattune_bench.kernels.configurations import CONFIGURATIONS, GPU
 from wattune_bench.kernels.overlap_table import missing_note, read_overlap_tables

@@ -14,12 +14,11 @@ from wattune.cli.kernels import command
 from wattune.cli.kernels.plan import SCHEDULES, SEARCHES
 from wattune.cli.main import run
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel import shape
-from wattune.levels.kernel.partition import searched_model
-from wattune.levels.kernel.partition.layout import ParallelLayout
-from wattune.levels.kernel.partition.partitions import partition_model
-from wattune.levels.kernel.partition.space import PartitionChoice, choices
-from wattune.levels.kernel.partition.trial_file import (
+from wattune.levels.overlap import searched_model
+from wattune.levels.overlap.layout import ParallelLayout
+from wattune.levels.overlap.partitions import partition_model
+from wattune.levels.overlap.space import PartitionChoice, choices
+from wattune.levels.overlap.trial_file import (
     PartitionTrial,
     PassChoice,
     PassTrial,
@@ -28,8 +27,9 @@ from wattune.levels.kernel.partition.trial_file import (
     read_header,
     read_trials,
 )
-from wattune.levels.kernel.plan_file import read_plan
+from wattune.levels.pipeline.plan_file import read_plan
 from wattune.physics.catalog import load_model
+from wattune.plans import shape
 
 MODEL = ("--model", "llama-3.2-3b", "--tp", "8", "--microbatch-size", "8", "--sequence", "4096")
 PLAN = ("kernels", "plan", *MODEL, "--pp", "2", "--microbatches", "4", "--gpu", "a100-40gb", "--out", "plan.json")

@@ -15,18 +15,18 @@ from wattune.cli.kernels.searching import SearchOptions
 from wattune.cli.output import console, made_line, marked, print_line, trust_lines, write_text
 from wattune.cli.pipeline.output import job_document, job_words, long_run_words, switching_words
 from wattune.config import load_config
-from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.baselines import TRIAL_S
-from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
-from wattune.levels.kernel.partition.space import choices
-from wattune.levels.kernel.plan_file import plan_text
-from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
-from wattune.levels.kernel.stage_profile import stage_profile_text
-from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
-from wattune.levels.kernel.view.page import long_run_saving
-from wattune.levels.kernel.view.partitions_page import kernels_page
-from wattune.levels.kernel.view.stream_timeline import text_streams
-from wattune.levels.kernel.view.used_settings import UsedOption, choice_words, kind_words, used_options
+from wattune.core.measurement import Measurement, energy_percent, time_percent
+from wattune.levels.overlap.baselines import TRIAL_S
+from wattune.levels.overlap.simulated_stages import INSTRUCTIONS
+from wattune.levels.overlap.space import choices
+from wattune.levels.overlap.view.kernel_report import KernelReport, SearchedKernels
+from wattune.levels.overlap.view.partitions_page import kernels_page
+from wattune.levels.overlap.view.stream_timeline import text_streams
+from wattune.levels.overlap.view.used_settings import UsedOption, choice_words, kind_words, used_options
+from wattune.levels.pipeline.plan_file import plan_text
+from wattune.levels.pipeline.planned import PlannedPipeline
+from wattune.levels.pipeline.view.page import long_run_saving
+from wattune.plans.stage_profile import stage_profile_text
 from wattune.render.page import render_page
 from wattune.render.quantity import changes, percent
 

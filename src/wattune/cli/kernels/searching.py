@@ -12,9 +12,9 @@ from wattune.cli.output import stderr_console
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.joint_plans import Remaining
-from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.partition.searched_model import (
+from wattune.levels.overlap.joint_plans import Remaining
+from wattune.levels.overlap.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.overlap.searched_model import (
     Measure,
     SearchedPartition,
     computed_partitions,
@@ -22,8 +22,8 @@ from wattune.levels.kernel.partition.searched_model import (
     search_model,
     simulated_measure,
 )
-from wattune.levels.kernel.partition.space import PartitionChoice, check_clocks, check_comm_sms, choices
-from wattune.levels.kernel.partition.trial_file import (
+from wattune.levels.overlap.space import PartitionChoice, check_clocks, check_comm_sms, choices
+from wattune.levels.overlap.trial_file import (
     PartitionTrial,
     PassTrial,
     TrialHeader,
@@ -32,7 +32,7 @@ from wattune.levels.kernel.partition.trial_file import (
     read_passes,
     read_trials,
 )
-from wattune.levels.kernel.view.kernel_report import SearchedKernels
+from wattune.levels.overlap.view.kernel_report import SearchedKernels
 from wattune.physics.gpu_model import GpuModel
 
 if TYPE_CHECKING:
