@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from wattune.api import recurring_job as recurring_job
     from wattune.api import tuned as tuned
     from wattune.control.ranks import Ranks as Ranks
-    from wattune.control.sweep import Knob as Knob
-    from wattune.control.sweep import sweep as sweep
-    from wattune.control.sweep import sweep_settings as sweep_settings
     from wattune.core.errors import ConfigError as ConfigError
     from wattune.core.errors import DeviceBusy as DeviceBusy
     from wattune.core.errors import DeviceError as DeviceError
@@ -70,12 +67,15 @@ if TYPE_CHECKING:
     from wattune.plans.plan import Plan as Plan
     from wattune.plans.plan import Step as Step
     from wattune.plans.plan import WorkGraph as WorkGraph
+    from wattune.sweeps.settings import Knob as Knob
+    from wattune.sweeps.settings import sweep as sweep
+    from wattune.sweeps.settings import sweep_settings as sweep_settings
     from wattune.workloads.catalog import make_workload as make_workload
 
 _PUBLIC = {
     "wattune.api": "open_gpu open_gpus recurring_job tuned",
     "wattune.control.ranks": "Ranks",
-    "wattune.control.sweep": "Knob sweep sweep_settings",
+    "wattune.sweeps.settings": "Knob sweep sweep_settings",
     "wattune.core.errors": "ConfigError DeviceBusy DeviceError DeviceLost DeviceNotFound Infeasible InputError"
     " NoPermission NotSupported PlanError SettingRefused StoreError WattuneError",
     "wattune.core.frontier": "Frontier Trial",

@@ -92,3 +92,13 @@ def time_percent(cost: Measurement, reference: Measurement) -> float:
 def energy_percent(cost: Measurement, reference: Measurement) -> float:
     """Compute how much more energy a cost spends than a reference."""
     return 100 * (cost.energy_j / reference.energy_j - 1)
+
+
+def saving_percent(cost: Measurement, reference: Measurement) -> float | None:
+    """Return the energy saved against the reference, in percent; None where the reference has none."""
+    return 100 * (1 - cost.energy_j / reference.energy_j) if reference.energy_j > 0 else None
+
+
+def slowdown_percent(cost: Measurement, reference: Measurement) -> float | None:
+    """Return the extra time against the reference, in percent; None where the reference has none."""
+    return 100 * (cost.time_s / reference.time_s - 1) if reference.time_s > 0 else None

@@ -20,10 +20,9 @@ from dataclasses import dataclass, field, replace
 from itertools import chain
 from statistics import fmean, median
 
-from wattune.control.sweep import evenly
 from wattune.core.errors import InputError, PlanError
 from wattune.core.frontier import Frontier, Trial
-from wattune.core.gpu_spec import GpuSpec
+from wattune.core.gpu_spec import GpuSpec, evenly
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.pipeline.planner import plan_pipeline

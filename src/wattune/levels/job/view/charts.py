@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from rich.text import Text
 
 from wattune.core.job import JobRun, Outcome
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import Measurement, saving_percent, slowdown_percent
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.cost_map import BEST, CHOSEN, DEFAULT, MARKS, CostMap, MapCell, StyledText, cut, short
 from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label
@@ -26,7 +26,6 @@ from wattune.render.chart import (
     Tone,
     default_series,
 )
-from wattune.render.frontier_view import saving_percent, slowdown_percent
 from wattune.render.quantity import Unit, changes, counted, long_unit, number, unit_for
 
 _WIDE = 8.0

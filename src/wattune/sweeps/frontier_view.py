@@ -11,13 +11,13 @@ from dataclasses import dataclass, replace
 from typing import Generic
 
 from wattune.core.frontier import C, Frontier, History, Trial
-from wattune.core.measurement import Measurement, ratio_error
-from wattune.core.repeats import certainty, is_within
+from wattune.core.measurement import Measurement, ratio_error, saving_percent, slowdown_percent
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.trust import Trust
 from wattune.render.chart import Axis, Band, Chart, Mark, Note, Point, ReferenceLine, Series, Tone, default_series
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import Unit, changes, percent, quantity, unit_for, with_error
+from wattune.sweeps.repeats import certainty, is_within
 
 _LEAST = 0.02
 """The least width of an axis as a share of its middle: smaller differences do not matter."""
@@ -102,16 +102,6 @@ def view_frontier(
     )
     picks = tuple(sorted((row for row in rows if row.names), key=_time_s))
     return FrontierView(reference, reference_name, rows, picks)
-
-
-def saving_percent(cost: Measurement, reference: Measurement) -> float | None:
-    """Return the energy saved against the reference, in percent; None where the reference has none."""
-    return 100 * (1 - cost.energy_j / reference.energy_j) if reference.energy_j > 0 else None
-
-
-def slowdown_percent(cost: Measurement, reference: Measurement) -> float | None:
-    """Return the extra time against the reference, in percent; None where the reference has none."""
-    return 100 * (cost.time_s / reference.time_s - 1) if reference.time_s > 0 else None
 
 
 def _energy_error_percent(cost: Measurement, reference: Measurement) -> float | None:

@@ -5,7 +5,7 @@ from scipy.stats import t as student
 
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.core.repeats import _student, certainty, is_within, merged
+from wattune.sweeps.repeats import _student, certainty, is_within, merged
 
 
 def trials(**times: tuple[float, ...]) -> list[Trial[str]]:

@@ -9,18 +9,19 @@ measures the driver's default, the best setting and cheaper ones near the limit 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
+from functools import partial
 from math import ceil, floor
 
 from wattune.core.errors import InputError, NotSupported
 from wattune.core.frontier import History, Trial
-from wattune.core.gpu_spec import GpuSpec
+from wattune.core.gpu_spec import GpuSpec, evenly, spaced
 from wattune.core.measurement import Measurement
-from wattune.core.repeats import is_within, merged
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu
+from wattune.sweeps.repeats import is_within, merged
 
 COARSE = 8
 """Settings over the whole range, before the sweep refines; half of the points where these are fewer than 16."""
@@ -229,15 +230,6 @@ def recorded_settings(recorded: Iterable[Setting], knob: Knob, *, points: int) -
     return (*default, *(turning[place] for place in places))
 
 
-def evenly(values: Iterable[int], points: int) -> tuple[int, ...]:
-    """Return at most `points` of the values, from the lowest to the highest in steps as equal as they allow."""
-    ascending = sorted(set(values))
-    if points == 1:
-        return (ascending[-1],)
-    wanted = _spaced(ascending[0], ascending[-1], points)
-    return tuple(sorted({min(ascending, key=lambda value: abs(value - aim)) for aim in wanted}))
-
-
 def _mem_clocks_mhz(spec: GpuSpec) -> tuple[int, ...]:
     if not spec.can_lock_mem:
         raise NotSupported(f"{spec.label} does not let its memory clock be set", hint="sweep --knob sm-clock instead")
@@ -255,11 +247,47 @@ def _limits_w(spec: GpuSpec, points: int) -> list[float]:
     limits = spec.power_limits
     if limits is None:
         raise NotSupported(f"{spec.label} does not let its power limit be set", hint="sweep --knob sm-clock instead")
-    spaced = _spaced(limits.min_w, limits.max_w, points) if points > 1 else (limits.max_w,)
-    return [min(max(float(round(watts)), limits.min_w), limits.max_w) for watts in dict.fromkeys(spaced)]
+    watts_apart = spaced(limits.min_w, limits.max_w, points) if points > 1 else (limits.max_w,)
+    return [min(max(float(round(watts)), limits.min_w), limits.max_w) for watts in dict.fromkeys(watts_apart)]
 
 
-def _spaced(low: float, high: float, points: int) -> tuple[float, ...]:
-    """Return evenly spaced values as `numpy.linspace` does, without the import, which every --help would wait for."""
-    step = (high - low) / (points - 1)
-    return (*(low + step * place for place in range(points - 1)), float(high))
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedSettings:
+    """Which settings to measure: those named, or those of a knob, evenly spaced or refined at the slowdown limit."""
+
+    knob: Knob = Knob.SM_CLOCK
+    points: int = 20
+    slowdown: float = 0.05
+    even: bool = False
+    settings: tuple[Setting, ...] = ()
+
+    def on(
+        self, spec: GpuSpec, trials: Sequence[Trial[Setting]], *, recorded: Sequence[Setting] | None, varies: bool
+    ) -> tuple[Iterable[Setting], int, str]:
+        """Return the settings for a GPU, chosen while `trials` grows, how many, and "at most " where fewer may do.
+
+        `recorded` are the settings of a GPU by table; `varies` is whether the same work takes different times.
+        """
+        for setting in self.settings:
+            spec.check(setting)
+        chosen: tuple[Setting, ...]
+        if self.settings:
+            default = recorded is None or DRIVER_DEFAULT in recorded
+            chosen = tuple(dict.fromkeys((*([DRIVER_DEFAULT] if default else []), *self.settings)))
+        elif recorded is not None:  # a recording costs nothing to play
+            chosen = recorded_settings(recorded, self.knob, points=self.points)
+        elif self.even:
+            chosen = sweep_settings(spec, self.knob, points=self.points)
+        else:
+            candidates = knob_settings(spec, self.knob)
+            repeats = REPEATS if varies else 0
+            most = 1 + min(self.points, len(candidates)) + repeats
+            return self._refined(candidates, trials, repeats), most, "at most "
+        return chosen, len(chosen), ""
+
+    def _refined(
+        self, candidates: Sequence[Setting], trials: Sequence[Trial[Setting]], repeats: int
+    ) -> Iterator[Setting]:
+        ask = partial(next_setting, candidates=candidates, slowdown=self.slowdown, points=self.points, repeats=repeats)
+        while (setting := ask(trials)) is not None:
+            yield setting

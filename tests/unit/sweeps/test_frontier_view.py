@@ -8,7 +8,7 @@ from view_samples import sweep_history
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.render.frontier_view import allowed_band, frontier_chart, tip, view_frontier, view_settings
+from wattune.sweeps.frontier_view import allowed_band, frontier_chart, tip, view_frontier, view_settings
 
 
 def test_savings_and_slowdowns_are_against_the_driver_default() -> None:

@@ -8,9 +8,9 @@ from view_samples import sweep_history
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.render.frontier_view import sweep_page, view_settings
 from wattune.render.page import Page, Prose, Table, render_page
 from wattune.render.quantity import with_error
+from wattune.sweeps.frontier_view import sweep_page, view_settings
 
 HISTORY = sweep_history()
 

@@ -4,12 +4,12 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from wattune.control.swept_default import ComparedCost, load_default
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.store.records import FullRun, Run, RunGpu, TrialRecord
 from wattune.store.sql_store import open_store
+from wattune.sweeps.result import ComparedCost, load_default
 
 COMMAND = "python train.py --epochs 3"
 STARTED = datetime(2026, 3, 1, tzinfo=UTC)

@@ -7,26 +7,25 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.control.sweep import (
+from wattune.core.errors import InputError, NotSupported
+from wattune.core.frontier import Trial
+from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, evenly
+from wattune.core.measurement import Measurement
+from wattune.core.reading import Count, Reading
+from wattune.core.refresh import Refresh
+from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.sweeps.frontier_view import recommended, view_settings
+from wattune.sweeps.repeats import merged
+from wattune.sweeps.settings import (
     FINE,
     REPEATS,
     Knob,
-    evenly,
     knob_settings,
     next_setting,
     recorded_settings,
     sweep,
     sweep_settings,
 )
-from wattune.core.errors import InputError, NotSupported
-from wattune.core.frontier import Trial
-from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
-from wattune.core.measurement import Measurement
-from wattune.core.reading import Count, Reading
-from wattune.core.refresh import Refresh
-from wattune.core.repeats import merged
-from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.render.frontier_view import recommended, view_settings
 
 SPEC = GpuSpec(
     name="Part",
