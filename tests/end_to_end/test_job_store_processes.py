@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from job_store_contract import A_GPU, A_JOB
 from wattune.core.job import Job, JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.store.sql_job_store import JobStore
 from wattune.store.sql_store import open_store
-from wattune.testing.job_store_contract import A_GPU, A_JOB
 
 PROCESSES, THREADS, LEASE_S = 3, 16, 3600.0
 processes = multiprocessing.get_context("spawn")

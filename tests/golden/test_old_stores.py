@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
+from job_store_contract import A_GPU, A_JOB, size
+from store_contract import a_run
 from wattune.store.engine import engine_of
 from wattune.store.schema import MIGRATIONS, migrate
 from wattune.store.sql_store import Store, open_store
-from wattune.testing.job_store_contract import A_GPU, A_JOB, size
-from wattune.testing.store_contract import a_run
 
 FOLDER = Path(__file__).parent / "stores"
 FILES = sorted(FOLDER.glob("version-*.sql"))

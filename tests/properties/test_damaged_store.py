@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from job_store_contract import A_GPU, A_JOB, DAWN, LEASE_S, minutes, submitted
+from store_contract import a_run
 from wattune.cli.history import gpu_table, run_facts, run_table, trace_table, trial_table
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
@@ -22,8 +24,6 @@ from wattune.levels.job.policies import searcher_named
 from wattune.store.fallback import keep_run
 from wattune.store.sql_store import Store, open_store
 from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN, LEASE_S, minutes, submitted
-from wattune.testing.store_contract import a_run
 
 PAGE = 4096
 SEEDS = 8

@@ -13,13 +13,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
+from store_contract import a_run
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
 from wattune.store.engine import parse, place_of, store_error
 from wattune.store.fallback import write_run
 from wattune.store.unsaved_file import FILE_NAME
 from wattune.store.url import redacted
-from wattune.testing.store_contract import a_run
 
 MARK = "Zq7"
 """Letters that nothing else has: a part of a secret is found by them."""

@@ -7,13 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from store_contract import a_run
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
 from wattune.store.fallback import keep_run
 from wattune.store.records import FullRun, Run, RunGpu
 from wattune.store.sql_store import Store, open_store
 from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.store_contract import a_run
 
 
 @pytest.fixture

@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from store_contract import a_run
 from wattune.core.errors import StoreError
 from wattune.store import fallback
 from wattune.store.fallback import Recovered, keep_run, recover
 from wattune.store.sql_store import open_store
 from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.store_contract import a_run
 
 
 @pytest.fixture

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from job_store_contract import A_JOB, DAWN, LEASE_S, minutes, submitted
+from store_contract import a_run
 from wattune.core.codec import from_json, to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.job import Outcome
@@ -19,8 +21,6 @@ from wattune.store.fallback import Recovered, recover, write_end, write_run
 from wattune.store.job_records import RunEnd
 from wattune.store.sql_store import Store, open_store
 from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.job_store_contract import A_JOB, DAWN, LEASE_S, minutes, submitted
-from wattune.testing.store_contract import a_run
 
 END = RunEnd(
     run_id="5f0c",

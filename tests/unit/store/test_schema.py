@@ -5,11 +5,11 @@ from pathlib import Path
 import pytest
 from sqlalchemy import Engine, inspect, text
 
+from store_contract import a_run
 from wattune.core.errors import StoreError
 from wattune.store.engine import engine_of, reading
 from wattune.store.schema import MIGRATIONS, metadata, migrate
 from wattune.store.sql_store import open_store
-from wattune.testing.store_contract import a_run
 
 LATER = (
     "ALTER TABLE wattune_runs ADD COLUMN carbon_g DOUBLE PRECISION",

@@ -13,6 +13,8 @@ from pathlib import Path
 import pytest
 
 from job_runs import JOB, Jobs
+from job_store_contract import A_GPU, A_JOB, DAWN, minutes
+from store_contract import a_run
 from wattune.core.errors import StoreError
 from wattune.core.job import JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
@@ -22,9 +24,7 @@ from wattune.store.records import StoreTimeout
 from wattune.store.sql_store import Store, open_store
 from wattune.store.unsaved_file import FILE_NAME
 from wattune.store.worker import StoreWorker
-from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN, minutes
-from wattune.testing.postgres import PostgresServer
-from wattune.testing.store_contract import a_run
+from wattune_bench.reliability.postgres import PostgresServer
 
 
 @pytest.fixture
