@@ -11,8 +11,8 @@ import pytest
 
 from command import Command, complaint
 from store_contract import a_run
+from wattune.store.fallback import FILE_NAME
 from wattune.store.sql_store import open_store
-from wattune.store.unsaved_file import FILE_NAME
 
 JOB = (
     "--batch-sizes",

@@ -323,14 +323,6 @@ class DamagedRecord(Exception):
     """Rows of which no record can be made, and why."""
 
 
-class CallerError(Exception):
-    """Carries an error of the caller's own code out of a transaction, as it is."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
 @contextmanager
 def explained(target: URL) -> Iterator[None]:
     """Convert whatever fails in the block, other than our own errors, to a `StoreError` about the store at a URL.
@@ -341,8 +333,6 @@ def explained(target: URL) -> Iterator[None]:
         yield
     except WattuneError:
         raise
-    except CallerError as error:
-        raise error.error from None
     except SQLAlchemyError as error:
         raise store_error(error, target) from None
     except Exception as error:

@@ -67,11 +67,13 @@ class SizeAccount:
 
 def runs_footprint(runs: Iterable[JobRun], tariff: Tariff) -> Footprint:
     """Return what runs come to, each at its own time of day."""
-    return total_footprint(
-        tariff.footprint(run.cost.energy_j, started_at=run.submitted_at or datetime.now(UTC), time_s=run.cost.time_s)
-        for run in runs
-        if run.cost is not None
-    )
+    known = ((run.submitted_at or datetime.now(UTC), run.cost) for run in runs if run.cost is not None)
+    return costs_footprint(known, tariff)
+
+
+def costs_footprint(costs: Iterable[tuple[datetime, Measurement]], tariff: Tariff) -> Footprint:
+    """Return what runs come to, from when each began and what it cost."""
+    return total_footprint(tariff.footprint(cost.energy_j, started_at=at, time_s=cost.time_s) for at, cost in costs)
 
 
 @dataclass(frozen=True, kw_only=True)
