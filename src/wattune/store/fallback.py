@@ -112,21 +112,20 @@ def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> 
 
     A spool that cannot be read, or that another user could have written, stays as it is and becomes a problem.
     """
-    from wattune.store.spool import entries_of, remove
-
     taken, left, problems = 0, 0, list[str]()
     for folder in dict.fromkeys(folders):
         for path in _listed(folder, problems):
+            from wattune.store.spool import entries_of, remove
+
             entries: list[Entry] = []
             with _noted(path, problems):
                 entries = entries_of(path)
             new = [_import(store, entry, meant_for) for entry in entries]
+            done = [entry for entry, is_new in zip(entries, new, strict=True) if is_new is not None]
             taken += new.count(True)
             if entries:
                 with _noted(path, problems):
-                    left += remove(
-                        path, [entry for entry, is_new in zip(entries, new, strict=True) if is_new is not None]
-                    )
+                    left += remove(path, done)
     return Recovered(taken, left, tuple(problems))
 
 

@@ -33,6 +33,19 @@ class EpochReported(StoreError):
     """This epoch was reported before, with another metric."""
 
 
+@dataclass(frozen=True, slots=True)
+class CurrentJob:
+    """A job as it is defined now, and how many runs and recurrences it has."""
+
+    job: Job
+    definition: int
+    defined_at: datetime
+    submitted: int
+    recurrences: int
+    comparable: frozenset[int]
+    """The definitions of the same target and direction."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
     """One run of a job as the store keeps it."""
@@ -54,6 +67,32 @@ class RecordedRun:
     host: str
     pid: int
 
+    @classmethod
+    def begun(
+        cls, current: CurrentJob, run: JobRun, *, replaces: str | None, lease_until: datetime, host: str, pid: int
+    ) -> RecordedRun:
+        """Return the record of a run as it begins, as the next one of its job and a new recurrence."""
+        new = JobRun(
+            id=storable(run.id),
+            order=current.submitted,
+            recurrence=current.recurrences,
+            batch_size=int(run.batch_size),
+            gpu=storable_gpu(run.gpu),
+            exploring=bool(run.exploring),
+            why=storable(run.why),
+            submitted_at=utc_time(run.submitted_at),
+        )
+        return cls(
+            job=current.job.name,
+            definition=current.definition,
+            comparable=True,
+            run=new,
+            replaces=replaces,
+            lease_until=lease_until,
+            host=storable(host),
+            pid=pid,
+        )
+
     def as_of(self, now: datetime, *, submitted: int) -> RecordedRun:
         """Return the record at a time; a run whose lease is over by then is lost."""
         if self.run.outcome is not Outcome.RUNNING or now <= self.lease_until:
@@ -72,8 +111,7 @@ class RecordedRun:
 
     def ended(self, outcome: Outcome, *, now: datetime, submitted: int) -> RecordedRun:
         """Return the record ended; unchanged if it has that outcome already, `RunOver` if it has another."""
-        if outcome is Outcome.RUNNING:
-            raise InputError("running is no ending", hint="end a run with its outcome: reached, missed, stopped, ...")
+        _check_ended(outcome)
         if self.run.outcome is outcome:
             return self
         self._check_open()
@@ -131,19 +169,6 @@ class JobSummary:
         return self.job.name
 
 
-@dataclass(frozen=True, slots=True)
-class CurrentJob:
-    """A job as it is defined now, and how many runs and recurrences it has."""
-
-    job: Job
-    definition: int
-    defined_at: datetime
-    submitted: int
-    recurrences: int
-    comparable: frozenset[int]
-    """The definitions of the same target and direction."""
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndedRun:
     """A run that ended while the store could not be written, with all that it reported."""
@@ -159,29 +184,25 @@ class EndedRun:
     host: str
     pid: int
 
+    def __post_init__(self) -> None:
+        _check_ended(self.run.outcome)
+        object.__setattr__(self, "ended_at", utc_time(self.ended_at))
+
     def record(self, current: CurrentJob) -> RecordedRun:
         """Return the run as it began, as a new recurrence of its job."""
-        run = self.run
-        begun = JobRun(
-            id=storable(run.id),
-            order=current.submitted,
-            recurrence=current.recurrences,
-            batch_size=int(run.batch_size),
-            gpu=storable_gpu(run.gpu),
-            exploring=run.exploring,
-            why=storable(run.why),
-            submitted_at=utc_time(run.submitted_at),
-        )
-        return RecordedRun(
-            job=current.job.name,
-            definition=current.definition,
-            comparable=True,
-            run=begun,
+        return RecordedRun.begun(
+            current,
+            self.run,
             replaces=self.replaces,
-            lease_until=utc_time(self.ended_at),
-            host=storable(self.host),
+            lease_until=self.ended_at,
+            host=self.host,
             pid=self.pid,
         )
+
+
+def _check_ended(outcome: Outcome) -> None:
+    if outcome is Outcome.RUNNING:
+        raise InputError("running is no ending", hint="end a run with its outcome: reached, missed, stopped, ...")
 
 
 def place_of_epoch(

@@ -17,7 +17,6 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -26,9 +25,6 @@ import sqlalchemy as sa
 from wattune.core.codec import JsonReader
 from wattune.core.errors import InputError, StoreError
 from wattune.core.folder import Folder
-from wattune.core.job import Job, JobGpu, JobRun, Outcome, StepAccount
-from wattune.core.measurement import Measurement
-from wattune.core.setting import Setting
 from wattune.store import job_rows, schema
 from wattune.store.engine import engine_of, reading, writing
 from wattune.store.fallback import FILE_NAME, LINES_NAME
@@ -80,45 +76,62 @@ def append(path: Path, run: FullRun | EndedRun, place: str | None) -> Path:
 
 def entries_of(path: Path) -> list[Entry]:
     """Return the runs in a spool; none where it is gone."""
-    with _opened(path.parent) as folder:
-        if folder is None or folder.stat(path.name) is None:
-            return []
-        if path.suffix == Path(LINES_NAME).suffix:
-            with _locked(folder, path.name) as file:
-                return [_entry_of_line(line) for line in _lines(file)]
-        with _locked(folder, LOCK_NAME):
-            _check(folder, path.name)
-            engine = engine_of(str(path), timeout_s=LOCK_S)
-            with reading(engine) as connection:
-                if not sa.inspect(connection).has_table(unsaved.name):  # its writer is at work, or was killed
-                    return []
-            schema.migrate(engine)
-            with reading(engine) as connection:
-                rows = connection.execute(sa.select(unsaved)).all()
-                return [_entry(connection, *row) for row in rows]
+    with _locked_spool(path) as spool:
+        match spool:
+            case None:
+                return []
+            case sa.Engine():
+                with reading(spool) as connection:
+                    if not sa.inspect(connection).has_table(unsaved.name):  # its writer is at work, or was killed
+                        return []
+                schema.migrate(spool)
+                with reading(spool) as connection:
+                    return [_entry(connection, *row) for row in connection.execute(sa.select(unsaved)).all()]
+            case _:
+                return [_entry_of_line(line) for line in spool]
 
 
 def remove(path: Path, entries: Sequence[Entry]) -> int:
     """Remove runs from a spool, which goes with the last one, and return how many stay."""
+    with _locked_spool(path) as spool, _opened(path.parent) as folder:
+        if spool is None or folder is None:
+            return 0
+        done = [entry.key for entry in entries]
+        if isinstance(spool, sa.Engine):
+            left, rest = _remove_rows(spool, done), b""
+        else:
+            lines = [line for line in spool if line not in done]
+            left, rest = len(lines), b"".join(line + b"\n" for line in lines)
+        if done and not left:
+            folder.remove(path.name)
+            folder.remove(LOCK_NAME)
+        elif done and rest:
+            os.close(folder.create(path.name, rest))
+        return left
+
+
+def _remove_rows(engine: sa.Engine, run_ids: Sequence[str | bytes]) -> int:
+    with writing(engine) as connection:
+        for key in (unsaved.c.run_id, schema.runs.c.id, schema.job_runs.c.id):
+            connection.execute(sa.delete(key.table).where(key.in_(run_ids)))
+        left: int = connection.execute(sa.select(sa.func.count()).select_from(unsaved)).scalar_one()
+        return left
+
+
+@contextmanager
+def _locked_spool(path: Path) -> Iterator[sa.Engine | list[bytes] | None]:
+    """Lock a spool and open it, or read the lines of one of an earlier version; None where it is gone."""
     with _opened(path.parent) as folder:
         if folder is None or folder.stat(path.name) is None:
-            return 0
-        if path.suffix == Path(LINES_NAME).suffix:
+            yield None
+        elif path.suffix == Path(LINES_NAME).suffix:
             with _locked(folder, path.name) as file:
-                return _remove_lines(folder, path.name, _lines(file), {entry.key for entry in entries})
-        with _locked(folder, LOCK_NAME):
-            if folder.stat(path.name) is None:
-                return 0
-            _check(folder, path.name)
-            with writing(engine_of(str(path), timeout_s=LOCK_S)) as connection:
-                for entry in entries:
-                    for key in (unsaved.c.run_id, schema.runs.c.id, schema.job_runs.c.id):
-                        connection.execute(sa.delete(key.table).where(key == entry.key))
-                left: int = connection.execute(sa.select(sa.func.count()).select_from(unsaved)).scalar_one()
-            if entries and not left:
-                folder.remove(path.name)
-                folder.remove(LOCK_NAME)
-            return left
+                yield [line for line in file.readall().splitlines() if line]
+        else:
+            with _locked(folder, LOCK_NAME):
+                _check(folder, path.name)
+                is_there = folder.stat(path.name) is not None
+                yield engine_of(str(path), timeout_s=LOCK_S) if is_there else None
 
 
 def _write(folder: Folder, name: str, run: FullRun | EndedRun, place: str | None) -> Path:
@@ -156,11 +169,10 @@ def _insert(connection: sa.Connection, run: FullRun | EndedRun, place: str | Non
         insert_run(connection, run)
         return
     assert run.job is not None
-    at = utc_time(run.ended_at)
-    current = define(connection, storable_job(run.job), at)
+    current = define(connection, storable_job(run.job), run.ended_at)
     record = run.record(current)
     job_rows.insert_run(connection, current, record)
-    end(connection, current, record, run.run, at)
+    end(connection, current, record, run.run, run.ended_at)
 
 
 def _entry(connection: sa.Connection, run_id: str, place: str | None, submitted: bool | None) -> Entry:
@@ -228,35 +240,6 @@ def _locked(folder: Folder, name: str) -> Iterator[io.FileIO]:
 # files of earlier versions
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _EndLine:
-    """The end of a run of a job, as earlier versions wrote it."""
-
-    run_id: str
-    outcome: Outcome
-    ended_at: datetime
-    cost: Measurement | None = None
-    profiling: Measurement | None = None
-    setting: Setting | None = None
-    steps: StepAccount | None = None
-    metrics: tuple[float | None, ...] = ()
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _RunLine:
-    """A run of a job that the store did not have, as earlier versions wrote it."""
-
-    job: Job
-    batch_size: int
-    gpu: JobGpu
-    why: str
-    submitted_at: datetime
-    replaces: str | None = None
-    host: str
-    pid: int
-    end: _EndLine
-
-
 def _entry_of_line(line: bytes) -> Entry:
     try:
         document = json.loads(line)
@@ -265,54 +248,16 @@ def _entry_of_line(line: bytes) -> Entry:
         return Entry(line, None, None)
 
 
+_UNKNOWN = {"batch_size": 0, "gpu": {"name": "", "simulated": False, "max_power_w": 0.0}, "host": "", "pid": 0}
+"""What the line of an end does not have; the store knows the run."""
+
+
 def _run_of_line(document: Mapping[str, Any]) -> FullRun | EndedRun:
     """Return the run of `{"store", "run", "trials", "traces"}`, `{"store", "job_end"}` or `{"store", "job_run"}`."""
+    if "job_end" not in document and "job_run" not in document:
+        return full_run_from_json(document)
+    begun = document.get("job_run", _UNKNOWN)
+    run = begun | (document["job_end"] if "job_end" in document else begun["end"])
+    run |= {"id": run["run_id"], "order": 0, "recurrence": 0}
     reader = JsonReader(unknown_fields="skip", missing_fields="default")
-    if "job_end" in document:
-        return _ended_by_line(reader.read(_EndLine, document["job_end"]), None)
-    if "job_run" in document:
-        line = reader.read(_RunLine, document["job_run"])
-        return _ended_by_line(line.end, line)
-    return full_run_from_json(document)
-
-
-def _ended_by_line(end: _EndLine, line: _RunLine | None) -> EndedRun:
-    if end.outcome is Outcome.RUNNING:
-        raise ValueError("a run that is kept has ended")
-    run = JobRun(
-        id=end.run_id,
-        order=0,
-        recurrence=0,
-        batch_size=line.batch_size if line else 0,
-        gpu=line.gpu if line else JobGpu(name="", simulated=False, max_power_w=0.0),
-        why=line.why if line else "",
-        submitted_at=line.submitted_at if line else None,
-        outcome=end.outcome,
-        metrics=end.metrics,
-        cost=end.cost,
-        profiling=end.profiling,
-        setting=end.setting,
-        steps=end.steps,
-    )
-    return EndedRun(
-        job=line.job if line else None,
-        run=run,
-        ended_at=utc_time(end.ended_at),
-        submitted=line is None,
-        replaces=line.replaces if line else None,
-        host=line.host if line else "",
-        pid=line.pid if line else 0,
-    )
-
-
-def _lines(file: io.FileIO) -> list[bytes]:
-    return [line for line in file.readall().splitlines() if line]
-
-
-def _remove_lines(folder: Folder, name: str, lines: list[bytes], done: set[str | bytes]) -> int:
-    left = [line for line in lines if line not in done]
-    if not left:
-        folder.remove(name)
-    elif len(left) < len(lines):
-        os.close(folder.create(name, b"".join(line + b"\n" for line in left)))
-    return len(left)
+    return reader.read(EndedRun, {"job": None} | run | {"run": run, "submitted": "job_end" in document})

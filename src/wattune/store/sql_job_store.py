@@ -35,7 +35,6 @@ from wattune.store.job_records import (
     storable_profile,
     utc_time,
 )
-from wattune.store.records import storable
 
 Decide = Callable[[Job, JobMemory], Proposal]
 """Chooses the batch size of a run from what is known; called again if that has changed meanwhile."""
@@ -111,43 +110,40 @@ class JobStore:
         A replaced run that was still running is lost. If `decide` fails, no run is stored. It is called while others
         may write; if another run was submitted or has ended by its return, it is called again with that one.
         """
-        at, gpu = utc_time(now), storable_gpu(gpu)
+        at = utc_time(now)
         lease_until = at + timedelta(seconds=check_lease(lease_s))
+        begun = JobRun(
+            id=run_id or str(uuid.uuid4()),
+            order=0,
+            recurrence=0,
+            batch_size=0,
+            gpu=storable_gpu(gpu),
+            submitted_at=at,
+        )
         while True:
             with reading(self._engine) as connection:
                 current = job_rows.current_job(connection, name)
                 memory, seen = _memory_without(connection, current, replaces, at), _state(connection, current)
-            proposal = decide(current.job, memory)
-            _check_size(proposal.batch_size, current.job)
+            choice = decide(current.job, memory)
+            _check_size(choice.batch_size, current.job)
+            run = replace(begun, batch_size=choice.batch_size, exploring=choice.exploring, why=choice.why)
             with writing(self._engine) as connection:
                 current = job_rows.current_job(connection, name, locked=True)
                 if _state(connection, current) == seen:
                     _give_up_overdue(connection, current, at)
-                    recurrence = current.recurrences
-                    if replaces is not None:
-                        recurrence = _replace_run(connection, current, replaces, at)
-                    run = JobRun(
-                        id=run_id or str(uuid.uuid4()),
-                        order=current.submitted,
-                        recurrence=recurrence,
-                        batch_size=int(proposal.batch_size),
-                        gpu=gpu,
-                        exploring=bool(proposal.exploring),
-                        why=storable(proposal.why),
-                        submitted_at=at,
-                    )
-                    record = RecordedRun(
-                        job=current.job.name,
-                        definition=current.definition,
-                        comparable=True,
-                        run=run,
+                    record = RecordedRun.begun(
+                        current,
+                        run,
                         replaces=replaces,
                         lease_until=lease_until,
-                        host=storable(socket.gethostname()),
+                        host=socket.gethostname(),
                         pid=os.getpid(),
                     )
+                    if replaces is not None:
+                        recurrence = _replace_run(connection, current, replaces, at)
+                        record = replace(record, run=replace(record.run, recurrence=recurrence))
                     job_rows.insert_run(connection, current, record)
-                    return run
+                    return record.run
 
     def report(
         self,
@@ -217,7 +213,7 @@ class JobStore:
         The job keeps its definition of today, if it has one. `NoSuchRun` if the run was submitted, and not to this
         store or to a job that was forgotten.
         """
-        at = utc_time(ended.ended_at)
+        at = ended.ended_at
         with writing(self._engine) as connection:
             lock_store(connection)
             try:
@@ -313,7 +309,7 @@ def _replace_run(connection: Connection, current: CurrentJob, run_id: str, at: d
 
 def _late_run(connection: Connection, job: Job, ended: EndedRun) -> tuple[CurrentJob, RecordedRun]:
     """Insert a run that was done without the store, under the definition that it was started with."""
-    at = utc_time(ended.ended_at)
+    at = ended.ended_at
     before = job_rows.find_job(connection, job.name, locked=True)
     current = define(connection, job, at)
     record = replace(ended.record(current), replaces=None)
