@@ -215,7 +215,8 @@ class JobStore:
         """
         at = ended.ended_at
         with writing(self._engine) as connection:
-            lock_store(connection)
+            if not ended.submitted:  # its job may not exist yet, and then has no row to lock
+                lock_store(connection)
             try:
                 current = job_rows.job_of_run(connection, ended.run.id, locked=True)
             except NoSuchRun:
