@@ -104,7 +104,8 @@ def remove(path: Path, entries: Sequence[Entry]) -> int:
             left, rest = len(lines), b"".join(line + b"\n" for line in lines)
         if done and not left:
             folder.remove(path.name)
-            folder.remove(LOCK_NAME)
+            if isinstance(spool, sa.Engine):  # else its lock may be another's
+                folder.remove(LOCK_NAME)
         elif done and rest:
             os.close(folder.create(path.name, rest))
         return left

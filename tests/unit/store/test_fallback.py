@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -12,7 +13,7 @@ from wattune.core.errors import StoreError
 from wattune.store import fallback
 from wattune.store.fallback import FILE_NAME, LINES_NAME, Recovered, keep_run, recover
 from wattune.store.records import FullRun, full_run_to_json
-from wattune.store.spool import entries_of
+from wattune.store.spool import LOCK_NAME, entries_of
 from wattune.store.sql_store import open_store
 
 
@@ -93,6 +94,22 @@ def test_lines_of_earlier_versions_are_imported_and_one_cut_off_by_a_crash_stays
     (state / LINES_NAME).write_bytes(lines[0] + b"\n")
     assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=0)
     assert not (state / LINES_NAME).exists()
+
+
+def test_lines_are_removed_while_another_process_uses_the_spool(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattune.store.spool.LOCK_S", 0.01)
+    store = open_store(str(tmp_path / "history.db"))
+    state.mkdir(mode=0o700)
+    (state / LINES_NAME).write_bytes(line_of(a_run("a"), store.place))
+    (state / LOCK_NAME).touch(mode=0o600)
+    with (state / LOCK_NAME).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert recover(store, [state], meant_for=None) == Recovered(taken=1, left=0)
+        assert fallback.write_run(a_run("b"), store.place, [state]) != state / FILE_NAME
+    assert recover(store, [state], meant_for=None) == Recovered(taken=1, left=0)
+    assert list(state.iterdir()) == []
 
 
 def test_a_damaged_spool_stays_and_runs_are_kept_beside_it(tmp_path: Path, state: Path) -> None:
