@@ -299,7 +299,7 @@ def test_a_store_that_cannot_be_written_loses_nothing(wattune, store):
     assert "Traceback" not in done.stderr
     assert "warning: " in done.stderr
     assert "NVIDIA A100-SXM4-40GB (simulated)" in done.stderr
-    assert str(wattune.folder / "state" / "unsaved-runs.jsonl") in done.stderr
+    assert str(wattune.folder / "state" / "unsaved-runs.db") in done.stderr
     assert json.loads(wattune("history", "--recover", "--json").stdout)["taken"] == 1
     runs = json.loads(wattune("history", "--json").stdout)["runs"]
     assert [run["details"]["exit_code"] for run in runs] == [7]

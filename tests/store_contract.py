@@ -15,13 +15,13 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from job_store_contract import JobStoreContract
 from wattune.core.errors import StoreError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.records import FullRun, Run, RunExists, RunGpu, TraceSummary, TrialRecord
 from wattune.store.sql_store import Store
-from wattune.testing.job_store_contract import JobStoreContract
 
 NOON = datetime(2025, 3, 1, 12, tzinfo=UTC)
 
