@@ -22,7 +22,8 @@ from wattune.cli.output import (
     marked,
     print_error,
     print_json,
-    stderr_console,
+    print_table,
+    remark,
     trust_lines,
     write_each,
 )
@@ -264,31 +265,32 @@ def _figures(part: Measurement) -> dict[str, float | None]:
 
 def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     """Print what each GPU spent."""
-    from rich.table import Table
-
     from wattune.render.quantity import footprint_words
+    from wattune.render.table import Table
 
-    table = Table("GPU", "energy J", "±", "mean W", "seconds", box=None, pad_edge=False)
     rows = [(gpu.spec.label, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
+    mark = " (simulated)" if outcome.simulated else ""
     if len(rows) > 1:
         rows = [(f"{place}: {label}", part) for place, (label, part) in enumerate(rows)]
-        rows.append((f"all {len(rows)} GPUs" + (" (simulated)" if outcome.simulated else ""), outcome.total))
-    for label, part in rows:
-        error = "unknown" if part.energy_error_j is None else f"{part.energy_error_j:.1f}"
-        table.add_row(label, f"{part.energy_j:.1f}", error, f"{part.power_w:.1f}", f"{part.time_s:.3f}")
-    screen = stderr_console()
-    screen.print()
-    screen.print(table)
+        rows.append((f"all {len(rows)} GPUs{mark}", outcome.total))
+    remark("")
+    print_table(
+        Table("energy", ("GPU", "energy J", "±", "mean W", "seconds"), tuple(_cells(*row) for row in rows)), err=True
+    )
     for line in trust_lines(outcome.simulated, *outcome.simulated_gpus):
-        screen.print(line, markup=False, soft_wrap=True)
+        remark(line)
     total = outcome.total
     footprint = tariff.footprint(total.energy_j, started_at=outcome.started_at, time_s=total.time_s)
-    mark = " (simulated)" if outcome.simulated else ""
-    screen.print(f"GPU energy: {footprint_words(footprint)}{mark}", markup=False)
+    remark(f"GPU energy: {footprint_words(footprint)}{mark}")
     if outcome.steps is not None:
-        screen.print(f"{steps_line(outcome.steps)}{mark}", markup=False, soft_wrap=True)
+        remark(f"{steps_line(outcome.steps)}{mark}")
     cpu = "not measured (see `wattune doctor`)" if outcome.cpu_j is None else f"{outcome.cpu_j:.1f} J"
-    screen.print(f"CPU packages: {cpu}", markup=False)
+    remark(f"CPU packages: {cpu}")
+
+
+def _cells(label: str, part: Measurement) -> tuple[str, ...]:
+    error = "unknown" if part.energy_error_j is None else f"{part.energy_error_j:.1f}"
+    return label, f"{part.energy_j:.1f}", error, f"{part.power_w:.1f}", f"{part.time_s:.3f}"
 
 
 def steps_line(steps: CountedWork) -> str:

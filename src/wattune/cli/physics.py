@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import FILE, console, json_option, marked, print_json, print_line, trust_lines, write_text
+from wattune.cli.output import (
+    FILE,
+    console,
+    json_option,
+    marked,
+    print_json,
+    print_line,
+    print_table,
+    trust_lines,
+    write_text,
+)
 from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import DeviceNotFound, InputError
@@ -145,17 +155,15 @@ def _device(out: Path) -> str:
 
 
 def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
-    from rich.table import Table
+    from wattune.render.table import Table
 
     screen = console()
     name = f"{found.model.name} (simulated)"
     print_line(f"{name}, fitted to {len(found.points)} points of {sweep.name}")
     for line in trust_lines(True, found.model.name):
         print_line(f"before the fit: {line}")
-    table = Table("parameter", "before", "fitted", "±", box=None, pad_edge=False, header_style="dim")
-    for parameter in found.parameters:
-        table.add_row(parameter.key, *(f"{value:.4g}" for value in parameter[1:]))
-    screen.print(table)
+    rows = tuple((parameter.key, *(f"{value:.4g}" for value in parameter[1:])) for parameter in found.parameters)
+    print_table(Table("parameters", ("parameter", "before", "fitted", "±"), rows))
     screen.print()
     screen.print(_picture(found, width=min(screen.width, 100)))
     screen.print("[dim]mean power against what was set: ● measured, · fitted[/]")

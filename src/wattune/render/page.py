@@ -15,6 +15,7 @@ from wattune.render.chart import Chart
 from wattune.render.palette import variables
 from wattune.render.svg import STYLE as CHART_STYLE
 from wattune.render.svg import draw
+from wattune.render.table import Table as Table
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,6 @@ class Drawing:
 
     element: str
     style: str
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of text; the first `words` columns are aligned left, the others, numbers, right."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int = 1
-    strong: frozenset[int] = frozenset()
-    """The rows in bold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,17 +174,17 @@ def _figure(figure: Figure) -> str:
 
 
 def _table(table: Table) -> str:
-    head = _row("th", table.head, table.words, strong=False)
-    rows = "".join(_row("td", row, table.words, strong=index in table.strong) for index, row in enumerate(table.rows))
+    head = _row("th", table, table.head, strong=False)
+    rows = "".join(_row("td", table, row, strong=index in table.strong) for index, row in enumerate(table.rows))
     inner = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
     return f'<section><h2>{_words(table.title)}</h2><div class="scroll">{inner}</div></section>'
 
 
-def _row(tag: str, cells: Iterable[str], words: int, *, strong: bool) -> str:
+def _row(tag: str, table: Table, cells: Iterable[str], *, strong: bool) -> str:
     scope = ' scope="col"' if tag == "th" else ""
     word, inner = ' class="word"', ""
     for column, cell in enumerate(cells):
-        inner += f"<{tag}{scope}{word if column < words else ''}>{_words(cell)}</{tag}>"
+        inner += f"<{tag}{scope}{word if table.has_words(column) else ''}>{_words(cell)}</{tag}>"
     return f'<tr class="strong">{inner}</tr>' if strong else f"<tr>{inner}</tr>"
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -17,7 +16,7 @@ from wattune.cli.output import (
     marked,
     print_json,
     print_line,
-    stderr_console,
+    progress_bar,
     trust_lines,
     write_text,
 )
@@ -74,7 +73,11 @@ def measure(
     check_model(name, batch_size=batch, precision=precision)
     with open_gpu(device) as gpu:
         settings = chosen_settings(gpu, count, highest_mhz=_reached_mhz(gpu, name, batch, precision))
-        with _bar() as on_cell:
+        with progress_bar() as show:
+
+            def on_cell(seen: LayerProgress) -> None:
+                show(seen.cell.layer, seen.done, seen.total)
+
             text = _table(
                 name, gpu, settings, batch=batch, precision=precision, error=largest, file=resume, on_cell=on_cell
             )
@@ -157,15 +160,3 @@ def _table(
 
     model, inputs = called_model(name)
     return measure_layers(model, inputs, gpu, settings, file=file, precision=error, progress=on_cell).csv
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[LayerProgress], None]]:
-    """Show a bar with the time left on standard error; without a terminal there is none."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = stderr_console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda seen: bar.update(task, description=seen.cell.layer, completed=seen.done, total=seen.total)

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import numpy as np
-from rich.table import Table as ScreenTable
 from rich.text import Text
 
 from wattune.cli.layers.source import LayerSource
-from wattune.cli.output import console, made_line, marked, stderr_console, trust_lines, write_text
+from wattune.cli.output import console, made_line, marked, print_table, trust_lines, write_text
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import Infeasible, InputError
@@ -27,7 +25,7 @@ from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.view.charts import changes, drawn_plans
 from wattune.levels.layer.view.page import Origins, layers_page, long_run_saving, strategy_table
 from wattune.levels.layer.view.words import outside_words, paying_words, switching_words, verdict_sentence
-from wattune.render.page import Table, render_page
+from wattune.render.page import render_page
 from wattune.render.quantity import footprint_words
 from wattune.render.terminal_graph import Spot, scatter
 
@@ -39,17 +37,6 @@ _SIGNS = {
     SEGMENTS: ("•", "cyan"),
 }
 """The sign and style of each strategy in the plot; later ones are drawn over earlier ones."""
-
-
-@contextmanager
-def progress() -> Iterator[Callable[[str], None]]:
-    """Show what is done at the moment on standard error; without a terminal nothing is shown."""
-    screen = stderr_console()
-    if not screen.is_terminal:
-        yield lambda _: None
-        return
-    with screen.status("computing the layers") as status:
-        yield status.update
 
 
 @dataclass(frozen=True, slots=True)
@@ -177,7 +164,7 @@ def print_comparison(found: LayerComparison, *, origins: Origins) -> None:
     screen.print()
     table = strategy_table(found)
     screen.print(f"{table.title}:", markup=False, style="dim")
-    screen.print(screen_table(table, left_out=(1,)))
+    print_table(table, left_out=(1,), whole=(2,))
     screen.print()
     screen.print(frontier_picture(found, width=min(screen.width, 100), height=14))
     screen.print(_legend(found), soft_wrap=not screen.is_terminal)
@@ -193,20 +180,6 @@ def assumptions(found: LayerComparison, origins: Origins) -> tuple[str, ...]:
         f"switching: {switching_words(found, origins.switching)}",
         paying_words(),
     )
-
-
-def screen_table(table: Table, *, left_out: Sequence[int] = ()) -> ScreenTable:
-    """Return a table of a page for the terminal, without some of its columns."""
-    columns = [column for column in range(len(table.head)) if column not in left_out]
-    screen = ScreenTable(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0), collapse_padding=True)
-    for column in columns:
-        words = column < table.words
-        head = table.head[column].replace(": ", "\n")
-        justify: Literal["left", "right"] = "left" if words else "right"
-        screen.add_column(head, justify=justify, vertical="bottom", no_wrap=column > 0, overflow="fold")
-    for place, row in enumerate(table.rows):
-        screen.add_row(*(Text(row[column]) for column in columns), style="bold" if place in table.strong else None)
-    return screen
 
 
 def frontier_picture(found: LayerComparison, *, width: int, height: int) -> Text:

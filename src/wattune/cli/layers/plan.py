@@ -7,7 +7,7 @@ from pathlib import Path
 import click
 
 from wattune.cli.layers.network import network_options
-from wattune.cli.output import FILE, check_writable, json_option, print_json, print_written
+from wattune.cli.output import FILE, check_writable, json_option, print_json, print_written, progress_bar
 from wattune.core.errors import InputError
 from wattune.core.objective import parse_share
 
@@ -74,7 +74,7 @@ def plan(
     for path in files.values():
         check_writable(path)
     slowdown = share_of("--max-slowdown", max_slowdown)
-    with output.progress() as on_step:
+    with progress_bar("computing the layers") as on_step:
         if table is None:
             if transfer:
                 raise InputError("--transfer needs measurements", hint="add --table FILE.csv")

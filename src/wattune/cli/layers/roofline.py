@@ -17,6 +17,7 @@ from wattune.cli.output import (
     marked,
     print_json,
     print_line,
+    print_table,
     print_written,
     trust_lines,
     write_text,
@@ -142,7 +143,6 @@ def _layer_document(places: Sequence[LayersAt], row: int) -> dict[str, Any]:
 
 
 def _show(places: Sequence[LayersAt]) -> None:
-    from wattune.cli.layers.output import screen_table
     from wattune.levels.layer.view.page import layer_table
     from wattune.levels.layer.view.roofline import limit_words
 
@@ -152,9 +152,8 @@ def _show(places: Sequence[LayersAt]) -> None:
         print_line(f"{limit_words(place)}; ridge {ridges} FLOP/byte")
     print_line("")
     print_line(f"{table.title}:")
-    screen = console()
-    columns = len(table.head)
-    left_out = () if screen.width >= WIDE else (columns - 2, columns - 1)
-    if screen.width < MIDDLE:  # the name of a layer would be broken; FLOP/byte remains
+    width, columns = console().width, len(table.head)
+    left_out = () if width >= WIDE else (columns - 2, columns - 1)
+    if width < MIDDLE:  # the name of a layer would be broken; FLOP/byte remains
         left_out = (columns - 6, columns - 5, *left_out)
-    screen.print(screen_table(table, left_out=left_out))
+    print_table(table, left_out=left_out, whole=range(1, columns))
