@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import json_option, print_error, print_json, print_line, print_table
+from wattune.cli.output import console, json_option, print_error, print_json, print_line, print_table
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError
@@ -83,7 +83,7 @@ def _show(rows: list[tuple[str, GpuSpec]], *, simulated: tuple[str, ...], driver
         print_line("no NVIDIA GPU was found: commands use a simulated one (see `wattune doctor`)")
     if simulated:
         print_line("")
-        print_line(f"simulated GPUs: {', '.join(simulated)}")
+        console().print(f"simulated GPUs: {', '.join(simulated)}", markup=False)
         print_line("wattune devices --simulated lists them in full", style="dim")
 
 

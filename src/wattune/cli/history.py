@@ -164,7 +164,8 @@ def trace_table(full: FullRun) -> Table:
     for trace in full.traces:
         powers_w = (trace.mean_power_w, trace.min_power_w, trace.max_power_w, trace.p95_power_w)
         figures = (trace.duration_s, *powers_w, trace.mean_sm_mhz, trace.refresh_s)
-        rows.append((labelled(trace.gpu, trace.simulated), str(trace.samples), *map(_number, figures)))
+        gpu = trace.gpu.split("-")[1] if trace.gpu.startswith(("GPU-", "MIG-")) else trace.gpu
+        rows.append((labelled(gpu, trace.simulated), str(trace.samples), *map(_number, figures)))
     return Table("power traces", head, tuple(rows))
 
 
