@@ -141,8 +141,7 @@ def _table(
 ) -> str:
     """Measure described layers on a GPU that runs them by itself, else the PyTorch model on a real one."""
     from wattune.core.errors import InputError
-    from wattune.levels.layer.profiling import measure_cells
-    from wattune.levels.layer.runners import RunsWork, TracedLayers
+    from wattune.levels.layer.profiling import RunsWork, TracedLayers, measure_cells
     from wattune.levels.layer.table_file import table_text
 
     if isinstance(gpu, RunsWork):

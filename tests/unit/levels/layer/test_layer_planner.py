@@ -21,10 +21,9 @@ from wattune.levels.layer.planner import (
     RooflineTimes,
     plan_layers,
 )
-from wattune.levels.layer.playback import play
 from wattune.levels.layer.switching import FREE, SwitchCost, charged, switches_of
 from wattune.levels.layer.transfer import columns_to_measure, layer_class, transferred
-from wattune.levels.layer.verdict import judge, within_when_played
+from wattune.levels.layer.verdict import judge, play, within_when_played
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 from wattune.workloads.catalog import make_layers
