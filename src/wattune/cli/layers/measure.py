@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.layers.network import PRECISIONS, called_model, check_model, is_file_model, layers_of
+from wattune.cli.layers.network import called_model, check_model, is_file_model, layers_of, network_options
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -36,9 +36,7 @@ _LEAST = 0.4
 
 
 @click.command("measure", short_help="Measure the layers of a network at a few settings of a GPU.")
-@click.option("--model", "name", required=True, help="A network (resnet50), or FILE.py:FUNCTION for PyTorch.")
-@click.option("--batch", type=click.IntRange(min=1), help="Batch size.  [default: the network's usual one]")
-@click.option("--precision", type=click.Choice(PRECISIONS), help="Arithmetic.  [default: the network's]")
+@network_options
 @click.option("--device", help="The GPU: auto, nvml:0, sim:a4000 …")
 @click.option(
     "--settings", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Settings to measure."

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.layers.network import layers_of, network_options, precision_of
+from wattune.cli.layers.network import gpu_option, layers_of, network_options
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -37,6 +37,7 @@ WIDE, MIDDLE = 110, 96
 
 @click.command("roofline", short_help="Show what limits each layer at two pairs of clocks.")
 @network_options
+@gpu_option
 @click.option("--clocks", metavar="CORE,MEMORY", help="The second pair, in MHz.  [default: a lower one]")
 @click.option("--svg", type=FILE, help="Write the two rooflines as SVG.")
 @click.option("--html", type=FILE, help="Write a page with the rooflines and every layer.")
@@ -56,6 +57,7 @@ def roofline(
     The first pair of clocks is that of the driver under this load, the second is given with --clocks. All figures are
     computed from the catalogue: simulated.
     """
+    from wattune.levels.layer.source import precision_of
     from wattune.levels.layer.view.roofline import roofline_charts
     from wattune.physics.catalog import load_model
     from wattune.render.svg import beside
@@ -110,6 +112,8 @@ def _parsed(model: GpuModel, text: str) -> tuple[int, int]:
 
 
 def _document(places: Sequence[LayersAt], model: GpuModel, workload: Workload) -> dict[str, Any]:
+    from wattune.levels.layer.source import precision_of
+
     return {
         **marked(True, model.name),
         "model": workload.name,

@@ -10,10 +10,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.plan import Plan
 from wattune.core.setting import Setting
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans, segments_of
-from wattune.levels.layer.costs import BACKWARD, FORWARD, LayerCosts
+from wattune.levels.layer.costs import BACKWARD, FORWARD, STEP, LayerCosts
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
-from wattune.levels.layer.view.words import SCOPE_WORDS, outside_words
 from wattune.render.chart import (
     Axis,
     Band,
@@ -29,6 +28,8 @@ from wattune.render.chart import (
 )
 from wattune.render.quantity import Unit, quantity, unit_for
 from wattune.render.quantity import changes as percent_changes
+
+SCOPE_WORDS = {FORWARD: "forward pass", BACKWARD: "backward pass", STEP: "training step"}
 
 _LEAST_REACH = 0.15
 """Slowdown up to which frontiers are drawn, or thrice the limit: slower plans would shrink the rest to a corner."""
@@ -51,6 +52,12 @@ def reach_of(found: LayerComparison) -> float:
 def drawn_plans(found: LayerComparison, plans: StrategyPlans) -> tuple[Trial[Plan], ...]:
     """Return the plans of a strategy that a chart of frontiers shows."""
     return tuple(trial for trial in plans.frontier if found.slowdown(trial.cost) <= reach_of(found))
+
+
+def outside_words(plans: StrategyPlans, default: Measurement) -> str:
+    """Say how slow the fastest plan of a strategy is that has none within the slowdown limit."""
+    times = plans.frontier.fastest.cost.time_s / default.time_s
+    return f"at least {f'{times:.0f} times the time' if times >= 10 else f'{times:.2f} times the time'}"
 
 
 def strategies_chart(found: LayerComparison) -> Chart:
