@@ -126,8 +126,6 @@ def _heading(chart: Chart, place: Frame) -> Iterator[str]:
 def _key(series: Series, x: float, y: float) -> str:
     if series.mark is Mark.POINTS:
         return draw_shape(x + 8, y, series)
-    if series.mark is Mark.AREA:
-        return f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="16" height="10" {_fill(series)} fill-opacity="0.35"/>'
     line = _path(f"M{x:.1f} {y:.1f}h16", series)
     shade = f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="16" height="10" {_fill(series)} fill-opacity="0.16"/>'
     dot = draw_shape(x + 8, y, series) if series.mark is Mark.LINE_AND_POINTS else ""
@@ -205,8 +203,6 @@ def _beside_rule(rule: ReferenceLine, place: Frame) -> list[Box]:
 
 def _series(series: Series, place: Frame) -> Iterator[str]:
     runs = tuple(_runs(series.points))
-    if series.mark is Mark.AREA:
-        yield from (_area(run, series, place) for run in runs)
     if series.mark is not Mark.POINTS:
         title = f"<title>{escape(series.name)}</title>"
         yield from (_path(_trail(run, series.mark, place), series, inner=title) for run in runs)
@@ -241,12 +237,6 @@ def _trail(run: Run, mark: Mark, place: Frame) -> str:
     else:
         bends = (f"L{after[0]:.1f} {after[1]:.1f}" for _, after in pairwise(spots))
     return f"M{spots[0][0]:.1f} {spots[0][1]:.1f}" + "".join(bends)
-
-
-def _area(run: Run, series: Series, place: Frame) -> str:
-    base = place.plot.bottom
-    outline = f"{_trail(run, series.mark, place)}L{place.x(run[-1][0]):.1f} {base:.1f}H{place.x(run[0][0]):.1f}Z"
-    return f'<path d="{outline}" {_fill(series)} fill-opacity="0.18"/>'
 
 
 def _spread(series: Series, place: Frame) -> str:
