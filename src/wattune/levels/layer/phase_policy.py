@@ -28,7 +28,6 @@ from wattune.control.phase_hold import PhasePlayer, Seconds
 from wattune.control.stamps import Stamp
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
 from wattune.core.window import Order, PhaseCost, PhaseSetting, Purpose, RunPolicy, Window, since_change
 from wattune.levels.layer.costs import Floats, LayerCosts
@@ -36,6 +35,7 @@ from wattune.levels.layer.planner import SEGMENTS, plan_layers
 from wattune.levels.layer.player import LayerPlayer, LayerProgram, RequestGate
 from wattune.levels.layer.switching import SwitchCost
 from wattune.levels.layer.verdict import WORTH, Played, within_when_played
+from wattune.plans.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.response.layer_curves import LayerMeasurements, LayerPrediction, predict_layers
 from wattune.response.points import candidates_of
 

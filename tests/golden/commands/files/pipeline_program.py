@@ -4,7 +4,7 @@ from wattune.api import open_gpu
 from wattune.control.ranks import Alone
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.integrations.pipeline_steps import profiled_steps
-from wattune.levels.kernel.shape import PipelineShape
+from wattune.plans.shape import PipelineShape
 
 
 def work(name, flops):

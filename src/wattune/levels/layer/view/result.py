@@ -13,7 +13,6 @@ from wattune.core.errors import Infeasible, InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.gpu_spec import labelled
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans
 from wattune.levels.layer.plan_file import LayerPlans
@@ -23,6 +22,7 @@ from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.verdict import LATENCIES_S, WORTH
 from wattune.levels.layer.view.charts import SCOPE_WORDS
 from wattune.physics.catalog import trust_of
+from wattune.plans.plan import Plan
 from wattune.render.quantity import percent
 
 _NEARLY_NOTHING = 0.0005
