@@ -30,11 +30,11 @@ from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.window import Order, PhaseCost, PhaseSetting, Purpose, RunPolicy, Window, since_change
+from wattune.levels.layer.comparison import WORTH, Played, within_when_played
 from wattune.levels.layer.costs import Floats, LayerCosts
 from wattune.levels.layer.planner import SEGMENTS, plan_layers
 from wattune.levels.layer.player import LayerPlayer, LayerProgram, RequestGate
 from wattune.levels.layer.switching import SwitchCost
-from wattune.levels.layer.verdict import WORTH, Played, within_when_played
 from wattune.plans.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.response.layer_curves import LayerMeasurements, LayerPrediction, predict_layers
 from wattune.response.points import candidates_of

@@ -46,7 +46,7 @@ _PASS_TONES = {FORWARD: Tone.SKY, BACKWARD: Tone.GOLD}
 
 def reach_of(found: LayerComparison) -> float:
     """Return the slowdown up to which frontiers are drawn."""
-    return max(3 * found.verdict.slowdown, _LEAST_REACH)
+    return max(3 * found.max_slowdown, _LEAST_REACH)
 
 
 def drawn_plans(found: LayerComparison, plans: StrategyPlans) -> tuple[Trial[Plan], ...]:
@@ -77,9 +77,7 @@ def strategies_chart(found: LayerComparison) -> Chart:
             default_series("default", Point(0.0, 0.0, _tip("default", found.default, 0.0, 0.0))),
         ),
         notes=tuple(_notes(found)),
-        bands=(
-            Band(0.0, 100 * found.verdict.slowdown, f"up to {100 * found.verdict.slowdown:g} % slower", Tone.GREEN),
-        ),
+        bands=(Band(0.0, 100 * found.max_slowdown, f"up to {100 * found.max_slowdown:g} % slower", Tone.GREEN),),
     )
 
 
@@ -92,7 +90,7 @@ def _frontier(found: LayerComparison, plans: StrategyPlans) -> Series:
 
 def changes(found: LayerComparison, cost: Measurement) -> tuple[float, float]:
     """Return the change of time and of energy against the default, in percent."""
-    return 100 * found.slowdown(cost), -100 * found.verdict.saving(cost)
+    return 100 * found.slowdown(cost), -100 * found.saving(cost)
 
 
 def _point(found: LayerComparison, trial: Trial[Plan]) -> Point:
@@ -110,13 +108,12 @@ def _tip(what: str, cost: Measurement, time: float, energy: float) -> str:
 def _notes(found: LayerComparison) -> Iterator[Note]:
     """Annotate the default and the plans within the limit; a plan without changes of clocks is the single setting."""
     yield Note(0.0, 0.0, "default")
-    verdict = found.verdict
-    switches = verdict.segments.switches
+    switches = found.segments.switches
     single = f"best single setting: {found.single_setting}"
-    yield _note(found, verdict.single.cost, single if switches else f"segments and {single}")
+    yield _note(found, found.single, single if switches else f"segments and {single}")
     if switches:
-        yield _note(found, verdict.segments.planned.cost, f"segments: {switches} changes of clocks")
-    yield _note(found, verdict.ideal.cost, "upper bound")
+        yield _note(found, found.segments.planned.cost, f"segments: {switches} changes of clocks")
+    yield _note(found, found.kept(IDEAL).cost, "upper bound")
 
 
 def _note(found: LayerComparison, cost: Measurement, text: str) -> Note:

@@ -6,11 +6,10 @@ from collections.abc import Iterator, Sequence
 
 from wattune.core.gpu_spec import labelled
 from wattune.core.measurement import Measurement
-from wattune.levels.layer.comparison import LayerComparison, StrategyPlans, segments_of
+from wattune.levels.layer.comparison import LATENCIES_S, LayerComparison, StrategyPlans, segments_of
 from wattune.levels.layer.demand import LayerDemand, intensity
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
-from wattune.levels.layer.verdict import LATENCIES_S
 from wattune.levels.layer.view.charts import SCOPE_WORDS, changes, clock_charts, strategies_chart
 from wattune.levels.layer.view.result import PAYING, PlannedLayers, latency_words, verdict_sentence
 from wattune.levels.layer.view.roofline import LayersAt, limit_words, roofline_charts
@@ -66,27 +65,26 @@ def roofline_page(places: Sequence[LayersAt], *, workload: str, gpu: str, made: 
 
 
 def _figures(found: LayerComparison) -> tuple[Figure, ...]:
-    verdict = found.verdict
-    cost = verdict.segments.cost
-    per, limit = SCOPE_WORDS[found.scope], f"{100 * verdict.slowdown:g} %"
-    below = verdict.pays_below_s
+    cost = found.segments.cost
+    per, limit = SCOPE_WORDS[found.scope], f"{100 * found.max_slowdown:g} %"
+    below = found.pays_below_s
     return (
         Figure(quantity(found.default.energy_j, "J"), f"per {per} by default", quantity(found.default.time_s, "s")),
         Figure(
-            percent(-100 * verdict.saving(verdict.single.cost)),
+            percent(-100 * found.saving(found.single)),
             f"energy at the best single setting within {limit}",
             str(found.single_setting),
         ),
         Figure(
-            percent(-100 * verdict.saving(cost)),
+            percent(-100 * found.saving(cost)),
             "energy with the best segments, when played",
-            f"time {percent(100 * found.slowdown(cost))}, {verdict.segments.switches} changes of clocks",
+            f"time {percent(100 * found.slowdown(cost))}, {found.segments.switches} changes of clocks",
         ),
-        Figure(percent(-100 * verdict.saving(verdict.ideal.cost)), "energy if switching were free", "upper bound"),
+        Figure(percent(-100 * found.saving(found.kept(IDEAL).cost)), "energy if switching were free", "upper bound"),
         Figure(
             UNKNOWN if below is None else f"≤ {latency_words(below)}",
             "switching latency at which it pays",
-            f"here {latency_words(verdict.switching.sm_latency_s)}; tried {latency_words(LATENCIES_S[0])} to "
+            f"here {latency_words(found.switching.sm_latency_s)}; tried {latency_words(LATENCIES_S[0])} to "
             f"{latency_words(LATENCIES_S[-1])}",
         ),
     )
@@ -114,7 +112,7 @@ STRATEGY_HEAD = (
 def strategy_table(found: LayerComparison) -> Table:
     """List the plan of each strategy within the slowdown limit, else its fastest."""
     rows = tuple(_strategy_row(found, plans) for plans in found.strategies)
-    title = f"Plans within a slowdown of {100 * found.verdict.slowdown:g} %; of a strategy without one, its fastest"
+    title = f"Plans within a slowdown of {100 * found.max_slowdown:g} %; of a strategy without one, its fastest"
     strong = frozenset(place for place, plans in enumerate(found.strategies) if plans.name == SEGMENTS)
     return Table(title, STRATEGY_HEAD, rows, words=3, strong=strong)
 

@@ -14,12 +14,11 @@ from wattune.core.frontier import Frontier, Trial
 from wattune.core.gpu_spec import labelled
 from wattune.core.measurement import Measurement
 from wattune.core.tariff import Footprint, Tariff
-from wattune.levels.layer.comparison import LayerComparison, StrategyPlans
+from wattune.levels.layer.comparison import LATENCIES_S, WORTH, LayerComparison, StrategyPlans
 from wattune.levels.layer.plan_file import LayerPlans
 from wattune.levels.layer.planner import IDEAL
 from wattune.levels.layer.source import LayerSource
 from wattune.levels.layer.switching import switches_of
-from wattune.levels.layer.verdict import LATENCIES_S, WORTH
 from wattune.levels.layer.view.charts import SCOPE_WORDS
 from wattune.physics.catalog import trust_of
 from wattune.plans.plan import Plan
@@ -44,19 +43,18 @@ class PlannedLayers:
     @property
     def cheaper(self) -> Measurement:
         """The cheaper of the best single setting and of segments as they are played."""
-        verdict = self.found.verdict
-        return min(verdict.single.cost, verdict.segments.cost, key=lambda cost: cost.energy_j)
+        return min(self.found.single, self.found.segments.cost, key=lambda cost: cost.energy_j)
 
     @property
     def saved(self) -> Footprint:
         """What that saves in work of 1,000 GPU-hours by default."""
-        saving, power_w = self.found.verdict.saving(self.cheaper), self.found.default.power_w
+        saving, power_w = self.found.saving(self.cheaper), self.found.default.power_w
         return self.tariff.in_the_long_run(saving, power_w, started_at=datetime.now(UTC))
 
     @property
     def switching_words(self) -> str:
         """What a change of clocks costs, and where the figures come from."""
-        cost = self.found.verdict.switching
+        cost = self.found.switching
         words = f"core clock {latency_words(cost.sm_latency_s)} latency, {latency_words(cost.sm_stall_s)} stall"
         if len({setting.mem_mhz for setting in self.found.costs.settings}) > 1:
             words += f"; memory clock {latency_words(cost.mem_latency_s)}, {latency_words(cost.mem_stall_s)}"
@@ -65,7 +63,7 @@ class PlannedLayers:
     @property
     def document(self) -> dict[str, Any]:
         """The verdict and every strategy as JSON."""
-        found, verdict, costs = self.found, self.found.verdict, self.found.costs
+        found, costs = self.found, self.found.costs
         return {
             "simulated": costs.simulated,
             "trust": to_json(trust_of(costs.simulated, costs.gpu)),
@@ -74,9 +72,9 @@ class PlannedLayers:
             "precision": self.source.precision,
             "gpu": costs.gpu,
             "scope": found.scope,
-            "max_slowdown_percent": 100 * verdict.slowdown,
+            "max_slowdown_percent": 100 * found.max_slowdown,
             "default": {**_cost(found.default), "setting": str(costs.settings[0])},
-            "switching": {**to_json(verdict.switching), "origin": self.switching_origin},
+            "switching": {**to_json(found.switching), "origin": self.switching_origin},
             "verdict": _verdict_document(found),
             "saved_per_1000_gpu_hours": asdict(self.saved),
             "strategy": self.strategy,
@@ -94,7 +92,7 @@ class PlannedLayers:
             )
         if plans.within is None:
             raise Infeasible(
-                f"no plan by {strategy} is within a slowdown of {100 * found.verdict.slowdown:g} %",
+                f"no plan by {strategy} is within a slowdown of {100 * found.max_slowdown:g} %",
                 hint="allow a larger --max-slowdown, or choose another --strategy",
             )
         planned, frontier, layers = plans.within.planned, plans.frontier, len(found.costs.names)
@@ -107,7 +105,7 @@ class PlannedLayers:
             scope=found.scope,
             gpu=found.costs.gpu,
             simulated=found.costs.simulated,
-            switching=found.verdict.switching,
+            switching=found.switching,
             strategy=strategy,
             default=found.costs.plan(np.zeros(layers, np.intp), np.zeros(layers)),
             frontier=frontier,
@@ -116,13 +114,13 @@ class PlannedLayers:
 
 
 def _verdict_document(found: LayerComparison) -> dict[str, Any]:
-    verdict, cost = found.verdict, found.verdict.segments.cost
+    cost = found.segments.cost
     return {
-        "pays": verdict.pays,
-        "saving_percent": 100 * verdict.saving(cost),
+        "pays": found.pays,
+        "saving_percent": 100 * found.saving(cost),
         "saving_over_single_percent": 100 * found.saving_over_single(cost),
         "slowdown_percent": 100 * found.slowdown(cost),
-        "pays_below_s": verdict.pays_below_s,
+        "pays_below_s": found.pays_below_s,
         "sentence": verdict_sentence(found),
     }
 
@@ -151,7 +149,7 @@ def _trial_document(found: LayerComparison, trial: Trial[Plan]) -> dict[str, Any
 def _changes(found: LayerComparison, cost: Measurement) -> dict[str, float]:
     return {
         **_cost(cost),
-        "saving_percent": 100 * found.verdict.saving(cost),
+        "saving_percent": 100 * found.saving(cost),
         "saving_over_single_percent": 100 * found.saving_over_single(cost),
         "slowdown_percent": 100 * found.slowdown(cost),
     }
@@ -169,31 +167,30 @@ def frontier_csv(found: LayerComparison) -> str:
 
 def verdict_sentence(found: LayerComparison) -> str:
     """Say whether switching pays, how much it saves, and from which latency on it would pay."""
-    verdict = found.verdict
     gpu = labelled(found.costs.gpu, found.costs.simulated)
-    latency = latency_words(verdict.switching.sm_latency_s)
-    pays = "pays" if verdict.pays else "does not pay"
-    cost = verdict.segments.cost
+    latency = latency_words(found.switching.sm_latency_s)
+    pays = "pays" if found.pays else "does not pay"
+    cost = found.segments.cost
     return (
         f"Changing clocks between layers {pays} on {gpu} at a switching latency of {latency}: within a slowdown of "
-        f"{100 * verdict.slowdown:g} %, the energy of a {SCOPE_WORDS[found.scope]} of {found.costs.workload} changes "
-        f"by {percent(-100 * verdict.saving(cost))} against default clocks{_against_single(found)}; "
+        f"{100 * found.max_slowdown:g} %, the energy of a {SCOPE_WORDS[found.scope]} of {found.costs.workload} changes "
+        f"by {percent(-100 * found.saving(cost))} against default clocks{_against_single(found)}; "
         f"{_from_latency(found)}."
     )
 
 
 def _against_single(found: LayerComparison) -> str:
     """Compare with the best single setting; a saving that does not pay is called small."""
-    saving = found.saving_over_single(found.verdict.segments.cost)
-    if not found.verdict.segments.switches or abs(saving) < _NEARLY_NOTHING:
+    saving = found.saving_over_single(found.segments.cost)
+    if not found.segments.switches or abs(saving) < _NEARLY_NOTHING:
         return f", as with one setting for all layers ({found.single_setting})"
-    only = "" if found.verdict.pays or saving < 0 else "only "
+    only = "" if found.pays or saving < 0 else "only "
     return f" and by {only}{percent(-100 * saving)} against the best single setting ({found.single_setting})"
 
 
 def _from_latency(found: LayerComparison) -> str:
-    below_s, latency_s = found.verdict.pays_below_s, found.verdict.switching.sm_latency_s
-    if found.verdict.pays:
+    below_s, latency_s = found.pays_below_s, found.switching.sm_latency_s
+    if found.pays:
         longest_s = max(below_s or 0.0, latency_s)
         least = "at least " if longest_s >= LATENCIES_S[-1] else "about "
         return f"it pays up to a latency of {least}{latency_words(longest_s)}"
