@@ -1,6 +1,6 @@
 """Self-contained HTML pages from sections: no network, fonts or scripts, light and dark, narrow and wide.
 
-All HTML of wattune is built here, and all text is escaped by `_words`.
+All HTML of wattune is built here, and all text goes through `escaped`.
 """
 
 from __future__ import annotations
@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 
 from wattune.core.trust import Trust
 from wattune.render.chart import Chart
@@ -16,6 +15,7 @@ from wattune.render.palette import variables
 from wattune.render.svg import STYLE as CHART_STYLE
 from wattune.render.svg import draw
 from wattune.render.table import Table as Table
+from wattune.render.text import escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,12 +131,12 @@ def render_page(page: Page) -> str:
     head = f"<header>{badge}<h1>{_words(page.title)}</h1><p>{_words(page.lead)}</p>{notice}</header>"
     body = "\n".join(_section(section) for section in page.sections)
     mark = " (simulated)" if page.simulated and "(simulated)" not in page.title else ""
-    title = escape(f"{page.title}{mark}")
+    title = escaped(f"{page.title}{mark}")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{head}\n{body}\n"
-        f"<footer>{escape(page.foot)}</footer>\n</main>\n</body>\n</html>\n"
+        f"<footer>{escaped(page.foot)}</footer>\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -190,7 +190,7 @@ def _row(tag: str, table: Table, cells: Iterable[str], *, strong: bool) -> str:
 
 def _words(text: str) -> str:
     """Escape text, with a non-breaking space between a number and its unit."""
-    return _UNIT.sub("\u00a0", escape(text))
+    return _UNIT.sub("\u00a0", escaped(text))
 
 
 _UNIT = re.compile(r"(?<=\d) (?=[%A-Za-zµ]{1,3}\b|%)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import unicodedata
+from html import escape
 
 _STEERING = dict.fromkeys(
     {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
@@ -22,3 +23,8 @@ def one_line(text: str) -> str:
     if text.isprintable():
         return text
     return "".join(" " if unicodedata.category(letter) in _UNFIT else letter for letter in text)
+
+
+def escaped(text: str) -> str:
+    """Return a text for HTML and SVG, which may hold no control characters either."""
+    return escape(shown(text))
