@@ -7,12 +7,11 @@ Spaan, Chen and Varbanescu (arXiv 2601.08539, 2026) choose a clock per kernel of
 from __future__ import annotations
 
 import time
-from dataclasses import replace
 
 import numpy as np
 
 from wattune.core.setting import Setting
-from wattune.levels.layer.costs import Floats, LayerCosts, simulated_costs, unique_names
+from wattune.levels.layer.costs import Floats, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import IDEAL, SEGMENTS, plan_layers
 from wattune.levels.layer.switching import SwitchCost, switches_of
 from wattune.physics.catalog import load_model
@@ -30,18 +29,6 @@ CHAIN_LAYERS, CHAIN_CORES, CHAIN_MEMORIES, CHAIN_POINTS = 1000, 80, 5, 50
 CHAIN_LATENCIES_S = (0.1e-3, 1e-3, 10e-3, 50e-3)
 
 
-def by_pass(costs: LayerCosts) -> LayerCosts:
-    """Return the costs with one layer per pass: forward, backward, all-reduce, optimizer."""
-    passes = [name.partition("/")[0] for name in costs.names]
-    starts = [row for row, name in enumerate(passes) if row == 0 or name != passes[row - 1]]
-    return replace(
-        costs,
-        names=unique_names([passes[row] for row in starts]),
-        time_s=np.add.reduceat(costs.time_s, starts, axis=0),
-        energy_j=np.add.reduceat(costs.energy_j, starts, axis=0),
-    )
-
-
 def language_rows() -> list[Row]:
     """Return one row per GPU and grain of switching: each kernel, or each pass, with switching free."""
     rows: list[Row] = []
@@ -49,7 +36,7 @@ def language_rows() -> list[Row]:
         model = load_model(gpu)
         costs = simulated_costs(model, make_layers(LANGUAGE_MODEL, shards=SHARDS))
         switching = SwitchCost.of(model.spec(), model.change)
-        for grain, own in (("kernel", costs), ("pass", by_pass(costs))):
+        for grain, own in (("kernel", costs), ("pass", costs.by_pass)):
             slowdown, published = PUBLISHED[grain]
             limit_s = own.default.time_s * (1 + max(slowdown, _HALF_PERCENT))
             free, _ = chosen(plan_layers(own, switching, IDEAL), limit_s)

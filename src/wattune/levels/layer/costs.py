@@ -93,6 +93,18 @@ class LayerCosts:
         names = tuple(self.names[row] for row in rows)
         return replace(self, names=names, time_s=self.time_s[rows], energy_j=self.energy_j[rows])
 
+    @property
+    def by_pass(self) -> LayerCosts:
+        """The same with one layer per pass: forward, backward, all-reduce, optimizer."""
+        passes = [name.partition("/")[0] for name in self.names]
+        starts = [row for row, name in enumerate(passes) if row == 0 or name != passes[row - 1]]
+        return replace(
+            self,
+            names=unique_names([passes[row] for row in starts]),
+            time_s=np.add.reduceat(self.time_s, starts, axis=0),
+            energy_j=np.add.reduceat(self.energy_j, starts, axis=0),
+        )
+
     def plan(self, columns: Ints, added_s: Floats, *, bound_j: float = 0.0) -> Trial[Plan]:
         """Make the plan with these settings per layer; `added_s` are the stalls and waits before each layer."""
         rows = np.arange(len(self.names))

@@ -65,6 +65,13 @@ def test_no_setting_is_above_the_clock_that_the_driver_reaches() -> None:
     assert all(core <= costs().clocks_mhz[0][0] for core, _ in costs().clocks_mhz)
 
 
+def test_one_layer_per_pass_has_the_same_totals() -> None:
+    by_pass = costs().by_pass
+    assert by_pass.names == ("forward", "backward", "optimizer")
+    np.testing.assert_allclose(by_pass.time_s.sum(axis=0), costs().time_s.sum(axis=0))
+    np.testing.assert_allclose(by_pass.energy_j.sum(axis=0), costs().energy_j.sum(axis=0))
+
+
 def test_an_all_reduce_comes_before_the_optimizer() -> None:
     found = simulated_costs(GPU, workload(), all_reduce_gpus=4)
     assert found.names[-2:] == (ALL_REDUCE, "optimizer")
