@@ -81,29 +81,22 @@ def progress_bar(what: str = "") -> Iterator[Callable[..., None]]:
 
     What is yielded takes what is done now and, where they are known, how many of how many steps are done.
     """
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
+        TextColumn("{task.description}", markup=False),
+        BarColumn(24),
+        TextColumn("{task.fields[count]}"),
         TimeElapsedColumn(),
         TimeRemainingColumn(),
     )
     screen = stderr_console()
 
     def update(step: str, done: int = 0, of: int | None = None) -> None:
-        bar.update(task, description=step, completed=done, total=of)
+        bar.update(task, description=step, completed=done, total=of, count="" if of is None else f"{done}/{of}")
 
     with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task(what, total=None)
+        task = bar.add_task(what, total=None, count="")
         yield update
 
 
