@@ -40,7 +40,7 @@ def everything_chart() -> Chart:
         series=(
             Series(name="a < b", points=line, mark=Mark.LINE_AND_POINTS, tone=Tone.BLUE),
             Series(name="steps", points=line, mark=Mark.STEPS, tone=Tone.ORANGE, dashed=True),
-            Series(name="area", points=line, mark=Mark.AREA, tone=Tone.GREEN),
+            Series(name="line", points=line, tone=Tone.GREEN),
             Series(name="points", points=line, mark=Mark.POINTS, tone=Tone.GREY),
         ),
         notes=(Note(1.0, 12.0, "peak", "of the first run"), Note(4.0, 14.0, "end")),

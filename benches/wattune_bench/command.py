@@ -6,10 +6,10 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.output import FILE, json_option, remark
+from wattune.cli.output import FILE, json_option, progress_bar, remark
 from wattune.core.errors import InputError
 from wattune.core.objective import parse_share
-from wattune_bench.output import check_picture, draw, progress_bar, show
+from wattune_bench.output import check_picture, draw, show
 
 _data_option = click.option(
     "--data", type=click.Path(path_type=Path), help="Folder of public measurements.  [default: WATTUNE_DATA]"

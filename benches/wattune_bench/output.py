@@ -1,17 +1,14 @@
-"""Output of benches for people: tables, goals, a progress bar, and pictures."""
+"""Output of benches for people: tables, goals and pictures."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import groupby
 from pathlib import Path
 from typing import Any
 
-from wattune._version import __version__
-from wattune.cli.output import check_writable, console, print_json, remark, stderr_console, write_text
+from wattune.cli.output import check_writable, console, made_line, print_json, remark, write_text
 from wattune.core.errors import InputError
 from wattune_bench.result import Bench, Row
 
@@ -90,31 +87,6 @@ def cell(value: object, digits: str = ".4g") -> str:
     return format(value, digits) if isinstance(value, float) else str(value)
 
 
-@contextmanager
-def progress_bar() -> Iterator[Callable[[str, int, int], None]]:
-    """Show a bar on standard error, updated by what is yielded; without a terminal there is none."""
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeElapsedColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-        TimeRemainingColumn(),
-    )
-    screen = stderr_console()
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda step, done, of: bar.update(task, description=step, completed=done, total=of)
-
-
 def check_picture(plot: Path | None) -> None:
     """Refuse a picture that cannot be written before the bench is played rather than after it."""
     if plot is None:
@@ -126,7 +98,7 @@ def check_picture(plot: Path | None) -> None:
 
 def draw(plot: Path, picture: Callable[[str], str]) -> None:
     """Write a picture, made from a line that says when and by which version it was drawn."""
-    write_text(plot, picture(f"Made by wattune {__version__} on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC."))
+    write_text(plot, picture(made_line()))
     remark(f"plot written to {plot}")
 
 

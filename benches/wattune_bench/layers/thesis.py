@@ -15,6 +15,7 @@ from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.workload import Pipe
+from wattune.levels.layer.comparison import steadier, within_when_played
 from wattune.levels.layer.costs import FORWARD, STEP, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import (
     EXHAUSTIVE,
@@ -27,7 +28,6 @@ from wattune.levels.layer.planner import (
     plan_layers,
 )
 from wattune.levels.layer.switching import SwitchCost, switches_of
-from wattune.levels.layer.verdict import steadier, within_when_played
 from wattune.physics.catalog import load_model
 from wattune.plans.plan import Plan
 from wattune.workloads.catalog import make_layers

@@ -13,7 +13,7 @@ from pathlib import Path
 import numpy as np
 
 from wattune.config import load_config
-from wattune.control.record_file import appended_records
+from wattune.control.record_file import appended_records, read_records
 from wattune.control.reports.file import LineBuffer, LineForm
 from wattune.control.reports.report import (
     AnyReport,
@@ -33,10 +33,10 @@ from wattune.core.setting import Setting
 from wattune.devices.entry import Entry, parse, text_of
 from wattune.devices.table import TableGpu, parse_sweep
 from wattune.emulator.launch import Fault
-from wattune.levels.layer.cell_file import CellFileHeader, read_cells
 from wattune.levels.layer.costs import simulated_costs
 from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text, parse_layer_plans
 from wattune.levels.layer.planner import SEGMENTS, plan_layers
+from wattune.levels.layer.profiling import CellFileHeader
 from wattune.levels.layer.switching import SwitchCost, charged
 from wattune.levels.layer.table_file import LayerCell, parse_table, table_text
 from wattune.levels.overlap.space import PartitionChoice, parse_choice
@@ -148,7 +148,9 @@ def _files(folder: Path) -> tuple[Parser, ...]:
         ),
         Parser("settings file", (_SETTINGS,), from_file(lambda path: load_config({}, path).store_url)),
         Parser("GPU model", (load_sheet(GPU).toml,), from_file(read_model)),
-        Parser("layer cells", (_cells_text(file, cells),), from_file(lambda path: read_cells(path, cells))),
+        Parser(
+            "layer cells", (_cells_text(file, cells),), from_file(lambda path: read_records(path, cells, LayerCell))
+        ),
         Parser("trials of partitions", (_trials_text(file, trials),), from_file(read_either)),
     )
 

@@ -7,15 +7,14 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import console, json_option, print_error, print_json, print_line
+from wattune.cli.output import console, json_option, print_error, print_json, print_line, print_table
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError
 
 if TYPE_CHECKING:
-    from rich.table import Table
-
     from wattune.core.gpu_spec import GpuSpec
+    from wattune.render.table import Table
 
 
 _ALL = "all"
@@ -79,7 +78,7 @@ def command(devices: tuple[str, ...], with_simulated: bool, catalog: str | None,
 def _show(rows: list[tuple[str, GpuSpec]], *, simulated: tuple[str, ...], driver: bool) -> None:
     """Print a row per GPU, and the simulated GPUs that have none by name."""
     if rows:
-        console().print(_table(rows))
+        print_table(_table(rows), whole=(2, 3, 4), gap=1)
     elif simulated and driver:
         print_line("no NVIDIA GPU was found: commands use a simulated one (see `wattune doctor`)")
     if simulated:
@@ -89,18 +88,20 @@ def _show(rows: list[tuple[str, GpuSpec]], *, simulated: tuple[str, ...], driver
 
 
 def _table(rows: list[tuple[str, GpuSpec]]) -> Table:
-    from rich.table import Table
+    """Return a row per GPU, in eighty columns; longer names wrap, and the details are in the JSON."""
+    from wattune.render.table import Table
 
-    # All of this fits into eighty columns; longer names wrap, and the details are in the JSON.
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("device", "name", "core MHz", "memory MHz", "limit W"):
-        table.add_column(head, no_wrap=head not in ("device", "name"), overflow="fold")
+    cells = []
     for name, spec in rows:
-        label, clocks, limits = spec.label.removeprefix("NVIDIA "), spec.sm_clocks_mhz, spec.power_limits
+        clocks, limits = spec.sm_clocks_mhz, spec.power_limits
         core = _span(clocks[0], clocks[-1]) if clocks else "driver's"
         limit = _span(limits.min_w, limits.max_w) if limits else "driver's"
-        table.add_row(name, label, core, _mem_clocks(spec), limit)
-    return table
+        cells.append((name, _short_label(spec), core, _mem_clocks(spec), limit))
+    return Table("GPUs", ("device", "name", "core MHz", "memory MHz", "limit W"), tuple(cells), words=5)
+
+
+def _short_label(spec: GpuSpec) -> str:
+    return spec.label.removeprefix("NVIDIA ")
 
 
 def _mem_clocks(spec: GpuSpec) -> str:
@@ -141,37 +142,28 @@ def _catalog_document(key: str) -> dict[str, Any]:
 
 
 def _show_all(keys: tuple[str, ...]) -> None:
-    from rich.table import Table
-
     from wattune.physics.catalog import load_model, sources
     from wattune.physics.catalog.sheet import MARKS
+    from wattune.render.table import Table
 
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("device", "name", *MARKS):
-        table.add_column(head, justify="right" if head in MARKS else "left", overflow="fold")
+    rows = []
     for key in keys:
         marks = Counter(value.mark for value in sources(key))
-        label = load_model(key).spec().label.removeprefix("NVIDIA ")
-        table.add_row(f"sim:{key}", label, *(str(marks[mark]) for mark in MARKS))
-    console().print(table)
-    console().print("How many values of each simulated GPU are measured, published and estimated.")
-    console().print("wattune devices --catalog NAME shows them with their sources.")
+        rows.append((f"sim:{key}", _short_label(load_model(key).spec()), *(str(marks[mark]) for mark in MARKS)))
+    print_table(Table("simulated GPUs", ("device", "name", *MARKS), tuple(rows), words=2), gap=1)
+    print_line("How many values of each simulated GPU are measured, published and estimated.")
+    print_line("wattune devices --catalog NAME shows them with their sources.")
 
 
 def _show_values(key: str) -> None:
-    from rich.table import Table
-
     from wattune.physics.catalog import load_model, load_sheet, sources
+    from wattune.render.table import Table
 
     trust = load_sheet(key).trust
-    console().print(f"sim:{key}, {load_model(key).spec().label}")
-    console().print(f"{trust.words}. {trust.text}", soft_wrap=True, highlight=False)
-    table = Table(box=None, pad_edge=False, padding=(0, 1, 0, 0))
-    for head in ("what", "value", "mark", "source"):
-        table.add_column(head, no_wrap=head in ("what", "mark"), overflow="fold")
-    for value in sources(key):
-        table.add_row(value.key, _text(value.value), value.mark, value.source)
-    console().print(table)
+    print_line(f"sim:{key}, {load_model(key).spec().label}")
+    print_line(f"{trust.words}. {trust.text}")
+    rows = tuple((value.key, _text(value.value), value.mark, value.source) for value in sources(key))
+    print_table(Table("values", ("what", "value", "mark", "source"), rows, words=4), whole=(0, 2), gap=1)
 
 
 def _text(value: Any) -> str:

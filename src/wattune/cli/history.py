@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import unicodedata
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime, timedelta
@@ -12,8 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 from rich.cells import cell_len, set_cell_size
-from rich.table import Table
-from rich.text import Text
+from rich.table import Table as ScreenTable
 
 from wattune.cli.output import console, json_option, print_json, print_line, remark
 from wattune.config import load_config
@@ -21,6 +19,8 @@ from wattune.core.errors import StoreError
 from wattune.core.gpu_spec import labelled
 from wattune.core.tariff import NO_FOOTPRINT, Footprint, Tariff
 from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity
+from wattune.render.table import Table, screen_table
+from wattune.render.text import one_line as one_line
 from wattune.store.records import FullRun, Run, full_run_to_json, mean_power_w, run_to_json
 
 if TYPE_CHECKING:
@@ -32,11 +32,9 @@ NOT_MEASURED = "not measured"
 SHOWN_ID = 8
 _ROOMY = 40
 """Columns for name and device that are enough, even where they are cut."""
-_UNFIT = ("Cc", "Cf", "Cs", "Zl", "Zp")
-"""Unicode categories that would move the cursor or break the line."""
 
 
-def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
+def run_table(runs: tuple[Run, ...], *, width: int) -> ScreenTable:
     """Return a line per run; name and device are cut to fit, but never the word "simulated".
 
     Where they would be cut, power is left out: it is energy over time.
@@ -51,17 +49,15 @@ def run_table(runs: tuple[Run, ...], *, width: int) -> Table:
         heads.pop(place)
         fixed = [(*cells[:place], *cells[place + 1 :]) for cells in fixed]
         taken = _taken(heads, fixed)
-    table = _table(*heads[:3], "name", "device", numbers=tuple(heads[3:]))
     spare = max(width - taken, len("name") + len("simulated"))
     room = min(devices, max(spare - names, 5 * spare // 9, len("simulated")))
-    table.collapse_padding = True
-    for column in table.columns:
-        column.no_wrap = True
-    table.columns[3].max_width = max(spare - room, 4)
-    for run, cells in zip(runs, fixed, strict=True):
-        row = (*cells[:3], one_line(run.name), _short_device(run, room), *cells[3:])
-        table.add_row(*(Text(cell) for cell in row))
-    return table
+    rows = tuple(
+        (*cells[:3], run.name, _short_device(run, room), *cells[3:]) for run, cells in zip(runs, fixed, strict=True)
+    )
+    table = Table("runs", (*heads[:3], "name", "device", *heads[3:]), rows, words=5)
+    screen = screen_table(table, whole=range(5), gap=1)
+    screen.columns[3].max_width = max(spare - room, 4)
+    return screen
 
 
 def _taken(heads: Sequence[str], fixed: Sequence[tuple[str, ...]]) -> int:
@@ -95,9 +91,8 @@ def _short_device(run: Run, room: int) -> str:
     return short if cell_len(short) <= room else set_cell_size(short, room - 1).rstrip() + ("…" if room > 9 else "")
 
 
-def run_facts(run: Run, tariff: Tariff) -> Table:
+def run_facts(run: Run, tariff: Tariff) -> ScreenTable:
     """Return the facts of a run, a line each."""
-    table = Table.grid(padding=(0, 2))
     footprint = _footprint(run, tariff)
     facts = {
         "id": run.id,
@@ -114,10 +109,10 @@ def run_facts(run: Run, tariff: Tariff) -> Table:
         "wattune": run.version,
         "note": run.note,
     } | {name: "unknown" if _is_unknown(name, value) else _detail(value) for name, value in run.details.items()}
-    for name, value in facts.items():
-        if value is not None:
-            table.add_row(_cell(name), _cell(value))
-    return table
+    rows = tuple((name, value) for name, value in facts.items() if value is not None)
+    screen = screen_table(Table("facts", ("", ""), rows, words=2))
+    screen.show_header = False
+    return screen
 
 
 def _footprint(run: Run, tariff: Tariff) -> Footprint | None:
@@ -132,42 +127,46 @@ def _document(run: Run, tariff: Tariff) -> dict[str, Any]:
 
 
 def gpu_table(full: FullRun) -> Table:
-    """Return a line per GPU of the run."""
-    table = _table("GPU", "uuid", numbers=("joules", "watts", "seconds"))
-    for gpu in full.run.gpus:
-        energy = _with_error(gpu.energy_j, gpu.energy_error_j)
-        table.add_row(_cell(gpu.label), _cell(gpu.uuid), energy, _number(gpu.power_w), _number(gpu.time_s))
-    return table
+    """Return a row per GPU of the run."""
+    rows = tuple(
+        (
+            gpu.label,
+            gpu.uuid,
+            _with_error(gpu.energy_j, gpu.energy_error_j),
+            _number(gpu.power_w),
+            _number(gpu.time_s),
+        )
+        for gpu in full.run.gpus
+    )
+    return Table("GPUs", ("GPU", "uuid", "joules", "watts", "seconds"), rows, words=2)
 
 
 def trial_table(full: FullRun) -> Table:
-    """Return a line per trial of the run."""
-    table = _table("workload", "GPU", "choice", numbers=("joules", "watts", "seconds"))
-    for trial in full.trials:
-        choice = trial.choice_kind if trial.setting is None else str(trial.setting)
-        cost = trial.cost
-        power_w = mean_power_w(cost.energy_j, cost.time_s)
-        energy = _with_error(cost.energy_j, cost.energy_error_j)
-        texts = (trial.workload, trial.label, choice)
-        table.add_row(*map(_cell, texts), energy, _number(power_w), _number(cost.time_s))
-    return table
+    """Return a row per trial of the run."""
+    rows = tuple(
+        (
+            trial.workload,
+            trial.label,
+            trial.choice_kind if trial.setting is None else str(trial.setting),
+            _with_error(trial.cost.energy_j, trial.cost.energy_error_j),
+            _number(mean_power_w(trial.cost.energy_j, trial.cost.time_s)),
+            _number(trial.cost.time_s),
+        )
+        for trial in full.trials
+    )
+    return Table("trials", ("workload", "GPU", "choice", "joules", "watts", "seconds"), rows, words=3)
 
 
 def trace_table(full: FullRun) -> Table:
-    """Return a line per power trace of the run."""
-    table = _table("GPU", numbers=("samples", "seconds", "mean W", "min W", "max W", "95 % W", "core MHz", "refresh s"))
+    """Return a row per power trace of the run."""
+    head = ("GPU", "samples", "seconds", "mean W", "min W", "max W", "95 % W", "core MHz", "refresh s")
+    rows = []
     for trace in full.traces:
         powers_w = (trace.mean_power_w, trace.min_power_w, trace.max_power_w, trace.p95_power_w)
         figures = (trace.duration_s, *powers_w, trace.mean_sm_mhz, trace.refresh_s)
-        table.add_row(_cell(labelled(trace.gpu, trace.simulated)), str(trace.samples), *map(_number, figures))
-    return table
-
-
-def _table(*texts: str, numbers: tuple[str, ...]) -> Table:
-    table = Table(*texts, box=None, pad_edge=False)
-    for name in numbers:
-        table.add_column(name, justify="right")
-    return table
+        gpu = trace.gpu.split("-")[1] if trace.gpu.startswith(("GPU-", "MIG-")) else trace.gpu
+        rows.append((labelled(gpu, trace.simulated), str(trace.samples), *map(_number, figures)))
+    return Table("power traces", head, tuple(rows))
 
 
 def _is_unknown(name: str, value: object) -> bool:
@@ -191,17 +190,8 @@ def _with_error(value: float | None, error: float | None) -> str:
     return _number(value) if value is None or error is None else f"{_number(value)} ± {number(error, digits=2)}"
 
 
-def one_line(text: str) -> str:
-    """Return the text without line breaks and terminal controls, which a command line may contain."""
-    return "".join(" " if unicodedata.category(letter) in _UNFIT else letter for letter in text)
-
-
 def _detail(value: Any) -> str:
     return UNKNOWN if value is None else value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
-
-
-def _cell(text: str) -> Text:
-    return Text(one_line(text))
 
 
 _AGO = re.compile(r"(\d+)([mhdw])")
@@ -329,7 +319,7 @@ def _show(full: FullRun, tariff: Tariff, as_json: bool) -> None:
         return
     out = console()
     out.print(run_facts(full.run, tariff))
-    for title, table in (("GPUs", gpu_table(full)), ("trials", trial_table(full)), ("power traces", trace_table(full))):
-        if table.row_count:
-            out.print(f"\n{title}", style="bold")
-            out.print(table)
+    for table in (gpu_table(full), trial_table(full), trace_table(full)):
+        if table.rows:
+            out.print(f"\n{table.title}", style="bold")
+            out.print(screen_table(table))

@@ -22,7 +22,8 @@ from wattune.cli.output import (
     marked,
     print_error,
     print_json,
-    stderr_console,
+    print_table,
+    remark,
     trust_lines,
     write_each,
 )
@@ -37,6 +38,7 @@ from wattune.core.tariff import Tariff
 if TYPE_CHECKING:
     from wattune.cli.counted_program import CountedRun
     from wattune.control.counted_work import CountedWork
+    from wattune.core.gpu_spec import GpuSpec
     from wattune.core.workload import Workload
     from wattune.devices.gpu import Gpu
 
@@ -59,17 +61,24 @@ def trace_csv(trace: Trace) -> str:
 
 
 @dataclass(frozen=True, slots=True)
+class MeasuredGpu:
+    """What a command spent on a GPU."""
+
+    spec: GpuSpec
+    cost: Measurement
+    trace: Trace
+    restarts: int
+    """How often its energy counter started again from zero."""
+
+
+@dataclass(frozen=True, slots=True)
 class MeasuredCommand:
-    """The exit code of a command, the cost on each GPU, the CPU's joules and the traces."""
+    """The exit code of a command, what it spent on each GPU, and the CPU's joules."""
 
     exit_code: int
     started_at: datetime
-    gpus: tuple[Gpu, ...]
-    parts: tuple[Measurement, ...]
-    traces: tuple[Trace, ...]
+    gpus: tuple[MeasuredGpu, ...]
     cpu_j: float | None
-    restarts: tuple[int, ...] = ()
-    """How often the energy counter of each GPU started again from zero."""
     steps: CountedWork | None = None
     """The work between the first and the last step of the command; None where none were counted."""
     idle_s: float | None = None
@@ -79,7 +88,11 @@ class MeasuredCommand:
 
     @property
     def total(self) -> Measurement:
-        return Measurement.together(self.parts)
+        return Measurement.together(tuple(gpu.cost for gpu in self.gpus))
+
+    @property
+    def traces(self) -> tuple[Trace, ...]:
+        return tuple(gpu.trace for gpu in self.gpus)
 
     @property
     def simulated(self) -> bool:
@@ -182,13 +195,15 @@ def measure_work(
                 raise
             parts = _until_lost(sampler.traces, error)
         cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
-        restarts = tuple(len(found) for found in span.restarts)
         traces = sampler.traces
+        found = tuple(
+            MeasuredGpu(gpu.spec, cost, trace, len(restarts))
+            for gpu, cost, trace, restarts in zip(gpus, parts, traces, span.restarts, strict=True)
+        )
         if isinstance(done, int):
-            return MeasuredCommand(done, started_at, gpus, parts, traces, cpu_j, restarts)
+            return MeasuredCommand(done, started_at, found, cpu_j)
         steps, idle_s = done.work(gpus, traces), done.idle_s(traces)
-        code, excluded = done.end.exit_code, done.excluded
-        return MeasuredCommand(code, started_at, gpus, parts, traces, cpu_j, restarts, steps, idle_s, excluded)
+        return MeasuredCommand(done.end.exit_code, started_at, found, cpu_j, steps, idle_s, done.excluded)
 
 
 def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
@@ -214,7 +229,8 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Ta
 
     def figures(part: Measurement) -> dict[str, Any]:
         footprint = tariff.footprint(part.energy_j, started_at=outcome.started_at, time_s=part.time_s)
-        return _figures(part) | asdict(footprint)
+        own = {"time_s": part.time_s, "energy_j": part.energy_j, "energy_error_j": part.energy_error_j}
+        return {**own, "power_w": part.power_w, **asdict(footprint)}
 
     return {
         **marked(outcome.simulated, *outcome.simulated_gpus),
@@ -226,13 +242,11 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Ta
                 "name": gpu.spec.label,
                 "uuid": gpu.spec.uuid,
                 **marked(gpu.spec.simulated, gpu.spec.name),
-                "samples": len(trace.readings),
-                "counter_restarts": restarts,
-                **figures(part),
+                "samples": len(gpu.trace.readings),
+                "counter_restarts": gpu.restarts,
+                **figures(gpu.cost),
             }
-            for gpu, part, trace, restarts in zip(
-                outcome.gpus, outcome.parts, outcome.traces, outcome.restarts, strict=True
-            )
+            for gpu in outcome.gpus
         ],
         "total": figures(outcome.total),
         "steps": None if outcome.steps is None else steps_document(outcome.steps),
@@ -253,42 +267,34 @@ def steps_document(steps: CountedWork) -> dict[str, Any]:
     }
 
 
-def _figures(part: Measurement) -> dict[str, float | None]:
-    return {
-        "time_s": part.time_s,
-        "energy_j": part.energy_j,
-        "energy_error_j": part.energy_error_j,
-        "power_w": part.power_w,
-    }
-
-
 def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     """Print what each GPU spent."""
-    from rich.table import Table
-
     from wattune.render.quantity import footprint_words
+    from wattune.render.table import Table
 
-    table = Table("GPU", "energy J", "±", "mean W", "seconds", box=None, pad_edge=False)
-    rows = [(gpu.spec.label, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
+    rows = [(gpu.spec.label, gpu.cost) for gpu in outcome.gpus]
+    mark = " (simulated)" if outcome.simulated else ""
     if len(rows) > 1:
         rows = [(f"{place}: {label}", part) for place, (label, part) in enumerate(rows)]
-        rows.append((f"all {len(rows)} GPUs" + (" (simulated)" if outcome.simulated else ""), outcome.total))
-    for label, part in rows:
-        error = "unknown" if part.energy_error_j is None else f"{part.energy_error_j:.1f}"
-        table.add_row(label, f"{part.energy_j:.1f}", error, f"{part.power_w:.1f}", f"{part.time_s:.3f}")
-    screen = stderr_console()
-    screen.print()
-    screen.print(table)
+        rows.append((f"all {len(rows)} GPUs{mark}", outcome.total))
+    remark("")
+    print_table(
+        Table("energy", ("GPU", "energy J", "±", "mean W", "seconds"), tuple(_cells(*row) for row in rows)), err=True
+    )
     for line in trust_lines(outcome.simulated, *outcome.simulated_gpus):
-        screen.print(line, markup=False, soft_wrap=True)
+        remark(line)
     total = outcome.total
     footprint = tariff.footprint(total.energy_j, started_at=outcome.started_at, time_s=total.time_s)
-    mark = " (simulated)" if outcome.simulated else ""
-    screen.print(f"GPU energy: {footprint_words(footprint)}{mark}", markup=False)
+    remark(f"GPU energy: {footprint_words(footprint)}{mark}")
     if outcome.steps is not None:
-        screen.print(f"{steps_line(outcome.steps)}{mark}", markup=False, soft_wrap=True)
+        remark(f"{steps_line(outcome.steps)}{mark}")
     cpu = "not measured (see `wattune doctor`)" if outcome.cpu_j is None else f"{outcome.cpu_j:.1f} J"
-    screen.print(f"CPU packages: {cpu}", markup=False)
+    remark(f"CPU packages: {cpu}")
+
+
+def _cells(label: str, part: Measurement) -> tuple[str, ...]:
+    error = "unknown" if part.energy_error_j is None else f"{part.energy_error_j:.1f}"
+    return label, f"{part.energy_j:.1f}", error, f"{part.power_w:.1f}", f"{part.time_s:.3f}"
 
 
 def steps_line(steps: CountedWork) -> str:
@@ -310,14 +316,11 @@ def keep(
     from wattune.store.fallback import keep_run, new_run
     from wattune.store.records import FullRun, RunGpu, summarise
 
-    gpus = [RunGpu.of(gpu.spec, part) for gpu, part in zip(outcome.gpus, outcome.parts, strict=True)]
+    gpus = [RunGpu.of(gpu.spec, gpu.cost) for gpu in outcome.gpus]
     steps = None if outcome.steps is None else steps_document(outcome.steps)
     every = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j, "steps": steps, **details}
     run = new_run(kind, name, started_at=outcome.started_at, gpus=gpus, details=every)
-    traces = tuple(
-        summarise(trace, uuid=gpu.spec.uuid, simulated=gpu.spec.simulated)
-        for gpu, trace in zip(outcome.gpus, outcome.traces, strict=True)
-    )
+    traces = tuple(summarise(gpu.trace, uuid=gpu.spec.uuid, simulated=gpu.spec.simulated) for gpu in outcome.gpus)
     try:
         keep_run(FullRun(run, traces=traces), store_url=config.store_url, state_dir=config.state_dir)
     except StoreError as error:

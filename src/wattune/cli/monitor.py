@@ -6,7 +6,7 @@ import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import replace
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import click
 
@@ -18,7 +18,7 @@ from wattune.devices.passing_time import WallTime
 
 if TYPE_CHECKING:
     from rich.console import RenderableType
-    from rich.table import Table
+    from rich.table import Table as ScreenTable
 
     from wattune.core.workload import Workload
     from wattune.devices.gpu import Gpu
@@ -29,6 +29,8 @@ SPAN_S = 60.0
 """Length of the graph in time."""
 _GRAPH_ROWS = 4
 """Height of the lowest graph that can still be read."""
+_GAP = 2
+"""Blanks between the columns of the processes."""
 _HEAD_START_S = 60.0
 """The time that a simulated GPU has worked when the screen opens, so that it is warm and its sensors have values."""
 
@@ -164,46 +166,30 @@ def screen(watched: Sequence[Watched], *, width: int, height: int) -> Renderable
     return Group(title, Text(), gpu_table(watched, width=width), *_graphs(watched, width, room), *below)
 
 
-def process_table(watched: Sequence[Watched], *, width: int, rows: int) -> Table:
+def process_table(watched: Sequence[Watched], *, width: int, rows: int) -> ScreenTable:
     """Return a row per process on the GPUs, the last of `rows` naming how many more there are."""
-    from rich.table import Table
-    from rich.text import Text
-
-    from wattune.cli.output import shown
     from wattune.render.monitor_view import PROCESS_HEAD, process_rows
+    from wattune.render.table import Table, screen_table
 
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
     every = process_rows(watched)
-    for column, head in enumerate(PROCESS_HEAD):
-        justify: Literal["left", "right"] = "right" if head in ("process", "VRAM") else "left"
-        longest = max(len(row[column]) for row in (PROCESS_HEAD, *every))
-        own = min(longest, max(width, 8)) if head == "command" else longest
-        width -= own + 2
-        table.add_column(head, justify=justify, no_wrap=True, width=own)
     seen = every if len(every) <= rows else every[: max(rows - 1, 0)]
-    for row in seen:
-        table.add_row(*(Text(shown(cell)) for cell in row))
     if len(seen) < len(every):
-        table.add_row("", "", "", "", Text(f"and {len(every) - len(seen)} more", style="dim"))
-    return table
+        seen = (*seen, ("", "", "", "", f"and {len(every) - len(seen)} more"))
+    others = sum(max(map(len, cells)) + _GAP for cells in list(zip(PROCESS_HEAD, *seen, strict=True))[:-1])
+    screen = screen_table(Table("processes", PROCESS_HEAD, seen, words=frozenset((0, 2, 4))), whole=range(5))
+    screen.columns[4].max_width = max(width - others, 8)
+    return screen
 
 
-def gpu_table(watched: Sequence[Watched], *, width: int) -> Table:
+def gpu_table(watched: Sequence[Watched], *, width: int) -> ScreenTable:
     """Return a row per GPU, with the columns that fit."""
-    from rich.table import Table
-    from rich.text import Text
-
     from wattune.render.monitor_view import HEAD, fitting_columns, monitor_row
+    from wattune.render.table import Table, screen_table
 
-    rows = [monitor_row(index, gpu) for index, gpu in enumerate(watched)]
-    columns = fitting_columns(rows, width=width)
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for column in columns:
-        words = HEAD[column] in ("GPU", "throttled by")
-        table.add_column(HEAD[column], justify="left" if words else "right", no_wrap=True)
-    for row in rows:
-        table.add_row(*(Text(row[column]) for column in columns))
-    return table
+    rows = tuple(monitor_row(index, gpu) for index, gpu in enumerate(watched))
+    left_out = set(range(len(HEAD))) - set(fitting_columns(rows, width=width))
+    words = frozenset(HEAD.index(head) for head in ("GPU", "throttled by"))
+    return screen_table(Table("GPUs", HEAD, rows, words=words), left_out=left_out, whole=range(len(HEAD)))
 
 
 def _graphs(watched: Sequence[Watched], width: int, room: int) -> list[RenderableType]:

@@ -6,7 +6,8 @@ import dataclasses
 import json
 import shlex
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -19,11 +20,13 @@ from wattune.core.output_file import check_writable as check_writable
 from wattune.core.output_file import is_replaced
 from wattune.core.output_file import write_bytes as write_bytes
 from wattune.core.output_file import write_text as write_text
+from wattune.render.text import shown as shown
 
 if TYPE_CHECKING:
     from rich.console import Console
 
     from wattune.core.trust import Trust
+    from wattune.render.table import Table
 
 
 F = TypeVar("F", bound=Callable[..., Any])
@@ -43,17 +46,6 @@ def made_line() -> str:
     words = () if context is None or context.obj is None else context.obj
     by = f": {shlex.join(words)}" if words else ""
     return f"Made on {datetime.now(UTC):%Y-%m-%d %H:%M} UTC on {gethostname()}, by wattune {__version__}{by}"
-
-
-_STEERING = dict.fromkeys(
-    {*range(0x20), *range(0x7F, 0xA0), *range(0x202A, 0x202F), *range(0x2066, 0x206A)} - set(map(ord, "\t\n"))
-)
-"""Control characters, and those that turn the direction of writing; a terminal acts on them instead of showing them."""
-
-
-def shown(text: str) -> str:
-    """Return a text without characters that steer a terminal, before one shows what comes from outside."""
-    return text if text.isprintable() else text.translate(_STEERING)
 
 
 def check_report(file: Path | None, *, suffixes: Sequence[str] = (".html",)) -> None:
@@ -81,6 +73,31 @@ def stderr_console() -> Console:
     from wattune.cli.plain_console import PlainConsole
 
     return PlainConsole(stderr=True, highlight=False)
+
+
+@contextmanager
+def progress_bar(what: str = "") -> Iterator[Callable[..., None]]:
+    """Show a bar on standard error, updated by what is yielded; without a terminal there is none.
+
+    What is yielded takes what is done now and, where they are known, how many of how many steps are done.
+    """
+    from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
+
+    columns = (
+        TextColumn("{task.description}", markup=False),
+        BarColumn(24),
+        TextColumn("{task.fields[count]}"),
+        TimeElapsedColumn(),
+        TimeRemainingColumn(),
+    )
+    screen = stderr_console()
+
+    def update(step: str, done: int = 0, of: int | None = None) -> None:
+        bar.update(task, description=step, completed=done, total=of, count="" if of is None else f"{done}/{of}")
+
+    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
+        task = bar.add_task(what, total=None, count="")
+        yield update
 
 
 def print_json(document: Mapping[str, Any]) -> None:
@@ -139,6 +156,16 @@ def print_line(text: str, *, style: str | None = None) -> None:
 def remark(text: str) -> None:
     """Print one line of plain text to standard error."""
     stderr_console().print(text, markup=False, soft_wrap=True)
+
+
+def print_table(
+    table: Table, *, left_out: Collection[int] = (), whole: Collection[int] = (), gap: int = 2, err: bool = False
+) -> None:
+    """Print a table to standard output, or to standard error, in the form that `screen_table` describes."""
+    from wattune.render.table import screen_table
+
+    screen = stderr_console() if err else console()
+    screen.print(screen_table(table, left_out=left_out, whole=whole, gap=gap))
 
 
 def print_written(*paths: Path | None) -> None:

@@ -7,7 +7,17 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.output import FILE, console, json_option, marked, print_json, print_line, trust_lines, write_text
+from wattune.cli.output import (
+    FILE,
+    console,
+    json_option,
+    marked,
+    print_json,
+    print_line,
+    print_table,
+    trust_lines,
+    write_text,
+)
 from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import DeviceNotFound, InputError
@@ -15,11 +25,10 @@ from wattune.core.errors import DeviceNotFound, InputError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from rich.text import Text
-
     from wattune.core.workload import Workload
     from wattune.physics.catalog.sheet import Sheet
     from wattune.physics.fit.model_fit import ModelFit, SweepPoint
+    from wattune.render.chart import Chart
 
 _HINT = "give a sweep CSV, as `wattune sweep --csv` writes"
 _LINE_POINTS = 160
@@ -145,20 +154,23 @@ def _device(out: Path) -> str:
 
 
 def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
-    from rich.table import Table
+    from rich.text import Text
+
+    from wattune.render.table import Table
+    from wattune.render.terminal_graph import draw_chart, legend
 
     screen = console()
     name = f"{found.model.name} (simulated)"
     print_line(f"{name}, fitted to {len(found.points)} points of {sweep.name}")
     for line in trust_lines(True, found.model.name):
         print_line(f"before the fit: {line}")
-    table = Table("parameter", "before", "fitted", "±", box=None, pad_edge=False, header_style="dim")
-    for parameter in found.parameters:
-        table.add_row(parameter.key, *(f"{value:.4g}" for value in parameter[1:]))
-    screen.print(table)
+    rows = tuple((parameter.key, *(f"{value:.4g}" for value in parameter[1:])) for parameter in found.parameters)
+    print_table(Table("parameters", ("parameter", "before", "fitted", "±"), rows))
     screen.print()
-    screen.print(_picture(found, width=min(screen.width, 100)))
-    screen.print("[dim]mean power against what was set: ● measured, · fitted[/]")
+    chart = _chart(found)
+    if chart is not None:
+        screen.print(draw_chart(chart, width=min(screen.width, 100), height=14))
+        screen.print(Text(f"{chart.title}: ", "dim").append_text(legend(chart)))
     for quantity in ("time", "power"):
         before, after = (_errors(found)[f"{quantity}_{part}percent"] for part in ("before_", ""))
         was = "" if before is None else f", {before:.2f} % before"
@@ -168,25 +180,27 @@ def _show(found: ModelFit, *, sweep: Path, out: Path | None) -> None:
         print_line(f"use it: --device {_device(out)}")
 
 
-def _picture(found: ModelFit, *, width: int) -> Text:
-    """Plot power against the core clock, or against the power limit where that was set instead."""
-    from rich.text import Text
-
-    from wattune.render.terminal_graph import Spot, scatter
+def _chart(found: ModelFit) -> Chart | None:
+    """Draw power against the core clock, or against the power limit where that was set instead."""
+    from wattune.render.chart import Axis, Chart, Mark, Point, Series, Tone
 
     by_clock = any(point.setting.sm_mhz is not None for point in found.points)
     knob = "sm_mhz" if by_clock else "power_limit_w"
-    measured = [
-        Spot(value, point.power_w, "●", "bold yellow")
-        for point in found.points
-        if (value := getattr(point.setting, knob)) is not None
-    ]
+    measured = tuple(
+        Point(value, point.power_w) for point in found.points if (value := getattr(point.setting, knob)) is not None
+    )
     if not measured:
-        return Text()
-    line = _line(found, [spot.x for spot in measured], by_clock=by_clock)
-    spots = [*(Spot(value, power_w, "·", "cyan") for value, power_w in line), *measured]
-    unit = "MHz" if by_clock else "W"
-    return Text("\n", no_wrap=True).join(scatter(spots, width=width, height=14, x_unit=unit, y_unit="W"))
+        return None
+    line = tuple(Point(*place) for place in _line(found, [point.x for point in measured], by_clock=by_clock))
+    return Chart(
+        title="mean power against what was set",
+        x=Axis(title="core clock", unit="MHz") if by_clock else Axis(title="power limit", unit="W"),
+        y=Axis(title="mean power", unit="W"),
+        series=(
+            Series(name="measured", points=measured, mark=Mark.POINTS, tone=Tone.GOLD),
+            Series(name="fitted", points=line, dashed=True),
+        ),
+    )
 
 
 def _line(found: ModelFit, asked: Sequence[float], *, by_clock: bool) -> list[tuple[float, float]]:

@@ -7,7 +7,7 @@ from collections.abc import Iterable
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
-from wattune.cli.output import shown
+from wattune.render.text import shown
 
 
 class PlainConsole(Console):

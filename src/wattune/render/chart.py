@@ -71,7 +71,6 @@ class Mark(Enum):
     STEPS = "steps"
     POINTS = "points"
     LINE_AND_POINTS = "line and points"
-    AREA = "area"
 
 
 class Shape(Enum):

@@ -1,6 +1,6 @@
 """Self-contained HTML pages from sections: no network, fonts or scripts, light and dark, narrow and wide.
 
-All HTML of wattune is built here, and all text is escaped by `_words`.
+All HTML of wattune is built here, and all text goes through `escaped`.
 """
 
 from __future__ import annotations
@@ -8,13 +8,14 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from html import escape
 
 from wattune.core.trust import Trust
 from wattune.render.chart import Chart
 from wattune.render.palette import variables
 from wattune.render.svg import STYLE as CHART_STYLE
 from wattune.render.svg import draw
+from wattune.render.table import Table as Table
+from wattune.render.text import escaped
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +55,6 @@ class Drawing:
 
     element: str
     style: str
-
-
-@dataclass(frozen=True, slots=True)
-class Table:
-    """Rows of text; the first `words` columns are aligned left, the others, numbers, right."""
-
-    title: str
-    head: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    words: int = 1
-    strong: frozenset[int] = frozenset()
-    """The rows in bold."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,12 +131,12 @@ def render_page(page: Page) -> str:
     head = f"<header>{badge}<h1>{_words(page.title)}</h1><p>{_words(page.lead)}</p>{notice}</header>"
     body = "\n".join(_section(section) for section in page.sections)
     mark = " (simulated)" if page.simulated and "(simulated)" not in page.title else ""
-    title = escape(f"{page.title}{mark}")
+    title = escaped(f"{page.title}{mark}")
     return (
         '<!doctype html>\n<html lang="en">\n<head>\n<meta charset="utf-8">\n'
         '<meta name="viewport" content="width=device-width,initial-scale=1">\n'
         f"<title>{title}</title>\n<style>{STYLE}</style>\n</head>\n<body>\n<main>\n{head}\n{body}\n"
-        f"<footer>{escape(page.foot)}</footer>\n</main>\n</body>\n</html>\n"
+        f"<footer>{escaped(page.foot)}</footer>\n</main>\n</body>\n</html>\n"
     )
 
 
@@ -185,23 +174,23 @@ def _figure(figure: Figure) -> str:
 
 
 def _table(table: Table) -> str:
-    head = _row("th", table.head, table.words, strong=False)
-    rows = "".join(_row("td", row, table.words, strong=index in table.strong) for index, row in enumerate(table.rows))
+    head = _row("th", table, table.head, strong=False)
+    rows = "".join(_row("td", table, row, strong=index in table.strong) for index, row in enumerate(table.rows))
     inner = f"<table><thead>{head}</thead><tbody>{rows}</tbody></table>"
     return f'<section><h2>{_words(table.title)}</h2><div class="scroll">{inner}</div></section>'
 
 
-def _row(tag: str, cells: Iterable[str], words: int, *, strong: bool) -> str:
+def _row(tag: str, table: Table, cells: Iterable[str], *, strong: bool) -> str:
     scope = ' scope="col"' if tag == "th" else ""
     word, inner = ' class="word"', ""
     for column, cell in enumerate(cells):
-        inner += f"<{tag}{scope}{word if column < words else ''}>{_words(cell)}</{tag}>"
+        inner += f"<{tag}{scope}{word if table.has_words(column) else ''}>{_words(cell)}</{tag}>"
     return f'<tr class="strong">{inner}</tr>' if strong else f"<tr>{inner}</tr>"
 
 
 def _words(text: str) -> str:
     """Escape text, with a non-breaking space between a number and its unit."""
-    return _UNIT.sub("\u00a0", escape(text))
+    return _UNIT.sub("\u00a0", escaped(text))
 
 
 _UNIT = re.compile(r"(?<=\d) (?=[%A-Za-zµ]{1,3}\b|%)")

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from html import escape
 from itertools import pairwise
 
 from wattune.render.chart import Band, Chart, Mark, Point, ReferenceLine, Series, Shape, Way
@@ -25,6 +24,7 @@ from wattune.render.frame import (
     text_width,
 )
 from wattune.render.palette import variables
+from wattune.render.text import escaped
 
 _CORNERS = {
     Shape.SQUARE: ((-4.2, -4.2), (4.2, -4.2), (4.2, 4.2), (-4.2, 4.2)),
@@ -37,7 +37,7 @@ _BESIDE_PX = 40.0
 
 def draw_shape(x: float, y: float, series: Series, *, tip: str | None = None) -> str:
     """Draw a point of a series at a pixel, with its tooltip."""
-    title = f"<title>{escape(tip)}</title>" if tip else ""
+    title = f"<title>{escaped(tip)}</title>" if tip else ""
     fill = f'fill="var(--{series.tone.value})"'
     if series.shape is Shape.CIRCLE:
         return f'<circle class="dot" cx="{x:.1f}" cy="{y:.1f}" r="4.5" {fill}>{title}</circle>'
@@ -87,7 +87,7 @@ def draw(chart: Chart, *, width: float = 760, height: float = 420) -> str:
         *(text for series in chart.series for text in _series(series, place)),
         *(f'<circle class="ring" cx="{note.x:.1f}" cy="{note.y:.1f}" r="7"/>' for note in notes),
     )
-    label = escape(": ".join(filter(None, (chart.title, chart.subtitle))), quote=True)
+    label = escaped(": ".join(filter(None, (chart.title, chart.subtitle))))
     box = f'viewBox="0 0 {width:g} {height:g}" role="img" aria-label="{label}"'
     return f'<svg class="chart" xmlns="http://www.w3.org/2000/svg" {box}>\n' + "\n".join(parts) + "\n</svg>"
 
@@ -126,8 +126,6 @@ def _heading(chart: Chart, place: Frame) -> Iterator[str]:
 def _key(series: Series, x: float, y: float) -> str:
     if series.mark is Mark.POINTS:
         return draw_shape(x + 8, y, series)
-    if series.mark is Mark.AREA:
-        return f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="16" height="10" {_fill(series)} fill-opacity="0.35"/>'
     line = _path(f"M{x:.1f} {y:.1f}h16", series)
     shade = f'<rect x="{x:.1f}" y="{y - 5:.1f}" width="16" height="10" {_fill(series)} fill-opacity="0.16"/>'
     dot = draw_shape(x + 8, y, series) if series.mark is Mark.LINE_AND_POINTS else ""
@@ -154,7 +152,7 @@ def _band(band: Band, place: Frame, words: Box | None) -> str:
     left, right = _band_ends(band, place)
     size = f'width="{max(right - left, 0):.1f}" height="{plot.bottom - plot.top:.1f}"'
     fill = f'fill="var(--{band.tone.value})" fill-opacity="0.12"'
-    area = f'<rect x="{left:.1f}" y="{plot.top:.1f}" {size} {fill}><title>{escape(band.text)}</title></rect>'
+    area = f'<rect x="{left:.1f}" y="{plot.top:.1f}" {size} {fill}><title>{escaped(band.text)}</title></rect>'
     if words is not None:
         return area + _text(words.left + 5, words.bottom - 8, band.text)
     if right - left < FONT_PX or text_width(band.text) > plot.bottom - plot.top:
@@ -205,10 +203,8 @@ def _beside_rule(rule: ReferenceLine, place: Frame) -> list[Box]:
 
 def _series(series: Series, place: Frame) -> Iterator[str]:
     runs = tuple(_runs(series.points))
-    if series.mark is Mark.AREA:
-        yield from (_area(run, series, place) for run in runs)
     if series.mark is not Mark.POINTS:
-        title = f"<title>{escape(series.name)}</title>"
+        title = f"<title>{escaped(series.name)}</title>"
         yield from (_path(_trail(run, series.mark, place), series, inner=title) for run in runs)
     if series.mark in (Mark.POINTS, Mark.LINE_AND_POINTS):
         spots = [spot for run in runs for spot in run]
@@ -241,12 +237,6 @@ def _trail(run: Run, mark: Mark, place: Frame) -> str:
     else:
         bends = (f"L{after[0]:.1f} {after[1]:.1f}" for _, after in pairwise(spots))
     return f"M{spots[0][0]:.1f} {spots[0][1]:.1f}" + "".join(bends)
-
-
-def _area(run: Run, series: Series, place: Frame) -> str:
-    base = place.plot.bottom
-    outline = f"{_trail(run, series.mark, place)}L{place.x(run[-1][0]):.1f} {base:.1f}H{place.x(run[0][0]):.1f}Z"
-    return f'<path d="{outline}" {_fill(series)} fill-opacity="0.18"/>'
 
 
 def _spread(series: Series, place: Frame) -> str:
@@ -295,4 +285,4 @@ def _line(x1: float, y1: float, x2: float, y2: float, *, kind: str) -> str:
 def _text(x: float, y: float, text: str, *, kind: str | None = None, anchor: str = "start") -> str:
     named = f' class="{kind}"' if kind else ""
     side = f' text-anchor="{anchor}"' if anchor != "start" else ""
-    return f'<text{named} x="{x:.1f}" y="{y:.1f}"{side}>{escape(text)}</text>'
+    return f'<text{named} x="{x:.1f}" y="{y:.1f}"{side}>{escaped(text)}</text>'

@@ -8,7 +8,7 @@ from itertools import groupby
 
 from rich.text import Text
 
-from wattune.render.chart import padded, tick_labels, ticks
+from wattune.render.chart import Chart, Mark, Series, Shape, Tone, padded, tick_labels, ticks
 
 _DOTS = ((0x01, 0x08), (0x02, 0x10), (0x04, 0x20), (0x40, 0x80))
 _BLANK = 0x2800
@@ -61,6 +61,51 @@ def scatter(spots: Sequence[Spot], *, width: int, height: int, x_unit: str, y_un
         cells[down, across] = spot
     rows = [_with_axis(labels[row], room, *_scatter_row(cells, row, columns)) for row in range(height)]
     return (*rows, *_x_axis(x_low, x_high, columns=columns, room=room, unit=x_unit))
+
+
+_FILLED = {Shape.CIRCLE: "●", Shape.SQUARE: "■", Shape.DIAMOND: "◆", Shape.TRIANGLE: "▲", Shape.CROSS: "×"}
+_HOLLOW = {Shape.CIRCLE: "○", Shape.SQUARE: "□", Shape.DIAMOND: "◇", Shape.TRIANGLE: "△", Shape.CROSS: "+"}
+_STYLES = {
+    Tone.BLUE: "cyan",
+    Tone.ORANGE: "bold",
+    Tone.GREEN: "green",
+    Tone.PURPLE: "magenta",
+    Tone.GOLD: "yellow",
+    Tone.SKY: "bright_red",
+    Tone.GREY: "dim",
+}
+
+
+def draw_chart(chart: Chart, *, width: int, height: int) -> Text:
+    """Draw the points of a chart as a scatter; dashed lines lie below lines, and these below points."""
+    spots = [
+        Spot(point.x, point.y, *_look(series))
+        for series in sorted(chart.series, key=lambda series: (not series.dashed, series.mark is Mark.POINTS))
+        for point in series.points
+        if point.y is not None
+    ]
+    if not spots:
+        return Text()
+    x_unit, y_unit = chart.x.unit or "", chart.y.unit or ""
+    return Text("\n", no_wrap=True).join(scatter(spots, width=width, height=height, x_unit=x_unit, y_unit=y_unit))
+
+
+def legend(chart: Chart) -> Text:
+    """Name the series of a chart behind their signs."""
+    line = Text()
+    for series in chart.series:
+        sign, style = _look(series)
+        line.append(sign, style=style).append(f" {series.name}  ", style="dim")
+    line.rstrip()
+    return line
+
+
+def _look(series: Series) -> tuple[str, str]:
+    """Return the sign and the style of a series."""
+    style = _STYLES[series.tone]
+    if series.mark is Mark.POINTS:
+        return _FILLED[series.shape], style
+    return _HOLLOW[series.shape] if series.mark is Mark.LINE_AND_POINTS else "·" if series.dashed else "•", style
 
 
 def _filled(left: float | None, right: float | None, row: int) -> str:

@@ -11,8 +11,7 @@ from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.cli.doctor import command
-from wattune.cli.doctor_bundle import redacted, shape
+from wattune.cli.doctor import command, redacted, shape
 from wattune.devices.nvml.probe import READERS, probe
 
 SECRETS = {"alice": "<user>", "node17.lab": "<host>", "/home/alice": "~"}

@@ -162,7 +162,7 @@ def test_measured_layers_take_the_place_of_the_simulation(home, capsys):
     assert (found["simulated"], found["model"], found["batch_size"]) == (False, "net:8", 8)
     assert "simulated" not in found["verdict"]["sentence"]
     assert "intensity" not in found["strategies"]
-    single = sample_comparison(simulated=False).verdict.single.cost
+    single = sample_comparison(simulated=False).single
     assert found["strategies"]["single"]["within"]["energy_j"] == pytest.approx(single.energy_j)
     assert 'class="badge"' not in (home / "p.html").read_text(encoding="utf-8")
 

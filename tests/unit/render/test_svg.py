@@ -44,6 +44,12 @@ def test_every_word_is_in_the_picture() -> None:
         assert word in words
 
 
+def test_control_characters_of_a_name_do_not_break_the_picture() -> None:
+    points = (Point(0.0, 1.0, "a\x1b[2Jb"), Point(1.0, 2.0))
+    chart = Chart(title="run\x00", x=Axis(title="x"), y=Axis(title="y"), series=(Series(name="\x07", points=points),))
+    assert "run" in texts(parsed(chart))
+
+
 def test_tooltips_are_titles() -> None:
     titles = [element.text for element in parsed(everything_chart()).iter(f"{SVG}title")]
     assert "1.0 <s>" in titles

@@ -5,7 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from view_samples import plain, styles
-from wattune.render.terminal_graph import Spot, area_graph, scatter
+from wattune.render.chart import Axis, Chart, Mark, Point, Series, Shape
+from wattune.render.terminal_graph import Spot, area_graph, draw_chart, legend, scatter
 
 
 def test_a_full_graph_is_full_and_an_unknown_is_a_gap() -> None:
@@ -73,3 +74,24 @@ def test_axes_carry_their_units(unit: str) -> None:
 def test_no_line_of_a_scatter_is_wider_than_asked(high: float) -> None:
     spots = [Spot(0.0, 0.0, "a", ""), Spot(high, -high, "b", "")]
     assert all(len(line.plain) <= 60 for line in scatter(spots, width=60, height=8, x_unit="%", y_unit="%"))
+
+
+def test_points_of_a_chart_lie_over_its_lines_and_these_over_dashed_lines():
+    ends = (Point(0.0, 1.0), Point(1.0, 2.0))
+    chart = Chart(
+        title="t",
+        x=Axis(title="time", unit="s"),
+        y=Axis(title="energy", unit="J"),
+        series=(
+            Series(name="single", points=ends[:1], mark=Mark.POINTS, shape=Shape.SQUARE),
+            Series(name="segments", points=(*ends, Point(0.5, None))),
+            Series(name="ideal", points=(*ends, Point(0.5, 1.0)), dashed=True),
+        ),
+    )
+    signs = [sign for sign in draw_chart(chart, width=40, height=8).plain if sign in "■•·"]
+    assert sorted(signs) == ["·", "•", "■"]
+    assert legend(chart).plain == "■ single  • segments  · ideal"
+
+
+def test_a_chart_without_points_draws_nothing():
+    assert not draw_chart(Chart(title="t", x=Axis(title="x"), y=Axis(title="y"), series=()), width=40, height=8)

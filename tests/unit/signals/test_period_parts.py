@@ -3,11 +3,10 @@
 import numpy as np
 import pytest
 
-from wattune.cli.period_plot import folded_cycle
 from wattune.signals.comb import comb, refined_period
 from wattune.signals.grid import even_grid, stalls
 from wattune.signals.period_candidates import adds, autocorrelation, peaks_s
-from wattune.signals.samples import PowerSamples, SensorUpdates, find_updates
+from wattune.signals.samples import SensorUpdates, find_updates
 
 
 def signal(value_of, *, seconds=60.0, step_s=0.02):
@@ -105,11 +104,3 @@ def test_a_stall_is_hidden_and_steps_are_not():
     hidden = stalls(even_grid(signal(stalled)), smooth_s=1.0)
     assert 0.1 < hidden.mean() < 0.3
     assert not stalls(even_grid(signal(wave(3.0))), smooth_s=1.0).any()
-
-
-def test_all_cycles_as_one_show_the_wave():
-    time_s = np.arange(0, 60, 0.02)
-    fold = folded_cycle(PowerSamples(time_s, wave(0.8, noise_w=1.0)(time_s)), 0.8)
-    assert fold.power_w.max() - fold.power_w.min() == pytest.approx(100, rel=0.05)
-    assert (fold.low_w <= fold.power_w).all()
-    assert folded_cycle(PowerSamples(time_s[:20], np.ones(20)), 0.8) is None

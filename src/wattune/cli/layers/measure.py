@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.layers.network import PRECISIONS, called_model, check_model, is_file_model, layers_of
+from wattune.cli.layers.network import called_model, check_model, is_file_model, layers_of, network_options
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -17,7 +16,7 @@ from wattune.cli.output import (
     marked,
     print_json,
     print_line,
-    stderr_console,
+    progress_bar,
     trust_lines,
     write_text,
 )
@@ -37,9 +36,7 @@ _LEAST = 0.4
 
 
 @click.command("measure", short_help="Measure the layers of a network at a few settings of a GPU.")
-@click.option("--model", "name", required=True, help="A network (resnet50), or FILE.py:FUNCTION for PyTorch.")
-@click.option("--batch", type=click.IntRange(min=1), help="Batch size.  [default: the network's usual one]")
-@click.option("--precision", type=click.Choice(PRECISIONS), help="Arithmetic.  [default: the network's]")
+@network_options
 @click.option("--device", help="The GPU: auto, nvml:0, sim:a4000 …")
 @click.option(
     "--settings", "count", type=click.IntRange(1, 1000), default=10, show_default=True, help="Settings to measure."
@@ -74,7 +71,11 @@ def measure(
     check_model(name, batch_size=batch, precision=precision)
     with open_gpu(device) as gpu:
         settings = chosen_settings(gpu, count, highest_mhz=_reached_mhz(gpu, name, batch, precision))
-        with _bar() as on_cell:
+        with progress_bar() as show:
+
+            def on_cell(seen: LayerProgress) -> None:
+                show(seen.cell.layer, seen.done, seen.total)
+
             text = _table(
                 name, gpu, settings, batch=batch, precision=precision, error=largest, file=resume, on_cell=on_cell
             )
@@ -138,8 +139,7 @@ def _table(
 ) -> str:
     """Measure described layers on a GPU that runs them by itself, else the PyTorch model on a real one."""
     from wattune.core.errors import InputError
-    from wattune.levels.layer.profiling import measure_cells
-    from wattune.levels.layer.runners import RunsWork, TracedLayers
+    from wattune.levels.layer.profiling import RunsWork, TracedLayers, measure_cells
     from wattune.levels.layer.table_file import table_text
 
     if isinstance(gpu, RunsWork):
@@ -157,15 +157,3 @@ def _table(
 
     model, inputs = called_model(name)
     return measure_layers(model, inputs, gpu, settings, file=file, precision=error, progress=on_cell).csv
-
-
-@contextmanager
-def _bar() -> Iterator[Callable[[LayerProgress], None]]:
-    """Show a bar with the time left on standard error; without a terminal there is none."""
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
-
-    screen = stderr_console()
-    columns = (TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=screen, transient=True, disable=not screen.is_terminal) as bar:
-        task = bar.add_task("", total=None)
-        yield lambda seen: bar.update(task, description=seen.cell.layer, completed=seen.done, total=seen.total)

@@ -1,4 +1,4 @@
-"""The network, GPU and precision that `wattune layers` works on: options, and layers by name or from PyTorch."""
+"""The network that `wattune layers` works on: options, and layers by name or from PyTorch."""
 
 from __future__ import annotations
 
@@ -22,16 +22,19 @@ _EXAMPLE = "write --model train.py:make with a function that returns (model, inp
 
 
 def network_options(function: F) -> F:
-    """Add the options that name a network and a GPU."""
+    """Add the options that name a network."""
     options = (
         click.option("--model", "name", required=True, help="A network (resnet50), or FILE.py:FUNCTION for PyTorch."),
         click.option("--batch", type=click.IntRange(min=1), help="Batch size.  [default: the network's usual one]"),
         click.option("--precision", type=click.Choice(PRECISIONS), help="Arithmetic.  [default: the network's]"),
-        click.option("--gpu", required=True, help="A GPU of the catalogue: rtx-a4000, a100 …"),
     )
     for option in reversed(options):
         function = option(function)
     return function
+
+
+gpu_option = click.option("--gpu", required=True, help="A GPU of the catalogue: rtx-a4000, a100 …")
+"""The option that names a simulated GPU to plan for."""
 
 
 def layers_of(name: str, *, batch_size: int | None, precision: str | None) -> Workload:
@@ -60,14 +63,6 @@ def check_model(name: str, *, batch_size: int | None, precision: str | None) -> 
         _check_exists(Path(name.rpartition(":")[0]))
     else:
         layers_of(name, batch_size=batch_size, precision=precision)
-
-
-def precision_of(workload: Workload) -> str:
-    """Return the arithmetic of most operations."""
-    flops: dict[str, float] = {}
-    for phase in workload.phases:
-        flops[phase.pipe.value] = flops.get(phase.pipe.value, 0.0) + phase.flops
-    return max(flops, key=lambda name: flops[name])
 
 
 def is_file_model(name: str) -> bool:

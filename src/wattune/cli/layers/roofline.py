@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.layers.network import layers_of, network_options, precision_of
+from wattune.cli.layers.network import gpu_option, layers_of, network_options
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -17,6 +17,7 @@ from wattune.cli.output import (
     marked,
     print_json,
     print_line,
+    print_table,
     print_written,
     trust_lines,
     write_text,
@@ -36,6 +37,7 @@ WIDE, MIDDLE = 110, 96
 
 @click.command("roofline", short_help="Show what limits each layer at two pairs of clocks.")
 @network_options
+@gpu_option
 @click.option("--clocks", metavar="CORE,MEMORY", help="The second pair, in MHz.  [default: a lower one]")
 @click.option("--svg", type=FILE, help="Write the two rooflines as SVG.")
 @click.option("--html", type=FILE, help="Write a page with the rooflines and every layer.")
@@ -55,6 +57,7 @@ def roofline(
     The first pair of clocks is that of the driver under this load, the second is given with --clocks. All figures are
     computed from the catalogue: simulated.
     """
+    from wattune.levels.layer.source import precision_of
     from wattune.levels.layer.view.roofline import roofline_charts
     from wattune.physics.catalog import load_model
     from wattune.render.svg import beside
@@ -109,6 +112,8 @@ def _parsed(model: GpuModel, text: str) -> tuple[int, int]:
 
 
 def _document(places: Sequence[LayersAt], model: GpuModel, workload: Workload) -> dict[str, Any]:
+    from wattune.levels.layer.source import precision_of
+
     return {
         **marked(True, model.name),
         "model": workload.name,
@@ -142,7 +147,6 @@ def _layer_document(places: Sequence[LayersAt], row: int) -> dict[str, Any]:
 
 
 def _show(places: Sequence[LayersAt]) -> None:
-    from wattune.cli.layers.output import screen_table
     from wattune.levels.layer.view.page import layer_table
     from wattune.levels.layer.view.roofline import limit_words
 
@@ -152,9 +156,8 @@ def _show(places: Sequence[LayersAt]) -> None:
         print_line(f"{limit_words(place)}; ridge {ridges} FLOP/byte")
     print_line("")
     print_line(f"{table.title}:")
-    screen = console()
-    columns = len(table.head)
-    left_out = () if screen.width >= WIDE else (columns - 2, columns - 1)
-    if screen.width < MIDDLE:  # the name of a layer would be broken; FLOP/byte remains
+    width, columns = console().width, len(table.head)
+    left_out = () if width >= WIDE else (columns - 2, columns - 1)
+    if width < MIDDLE:  # the name of a layer would be broken; FLOP/byte remains
         left_out = (columns - 6, columns - 5, *left_out)
-    screen.print(screen_table(table, left_out=left_out))
+    print_table(table, left_out=left_out, whole=range(1, columns))

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from wattune.cli.child import Forwarding, check_command, leave_by, program_options, start_child, wait_for
-from wattune.cli.output import console, json_option, print_error, print_json, print_line, remark
+from wattune.cli.output import json_option, print_error, print_json, print_line, print_table, remark
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
 from wattune.core.reading import Throttle
@@ -196,21 +196,27 @@ def _keep(config: Config, found: SwitchLatency, *, started_at: datetime, time_s:
 
 
 def _show(found: SwitchLatency) -> None:
-    from rich.table import Table
-
     from wattune.core.gpu_spec import labelled
+    from wattune.render.table import Table
 
     load = found.load or ("none" if found.idle else "not started by this command")
     print_line(f"{labelled(found.gpu, found.simulated)}, load: {load}")
-    table = Table("clock", "to MHz", "effective", "median ms", "95 % ms", "", box=None, pad_edge=False)
+    rows = []
     knobs = [(name, knob) for name, knob in (("core", found.sm), ("memory", found.mem)) if knob is not None]
     for name, knob in knobs:
         for target in knob.targets:
             shares = f"{target.reached} of {target.tried}"
             note = _missed(target) if target.reached < target.tried else ""
-            table.add_row(name, str(target.mhz), shares, _ms(target.median_s), _ms(target.p95_s), note)
-        table.add_row(name, "all", f"{knob.reached} of {knob.tried}", _ms(knob.median_s), _ms(knob.p95_s), "")
-    console().print(table)
+            rows.append((name, str(target.mhz), shares, _ms(target.median_s), _ms(target.p95_s), note))
+        rows.append((name, "all", f"{knob.reached} of {knob.tried}", _ms(knob.median_s), _ms(knob.p95_s), ""))
+    print_table(
+        Table(
+            "latencies",
+            ("clock", "to MHz", "effective", "median ms", "95 % ms", ""),
+            tuple(rows),
+            words=frozenset((0, 2, 5)),
+        )
+    )
     for name, knob in knobs:
         print_line(_summary(name, knob))
     if found.idle:

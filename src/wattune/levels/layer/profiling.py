@@ -11,21 +11,27 @@ what is left to come is about τ/w times the change from one window to the next.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
 from math import ceil, inf
 from pathlib import Path
-from typing import Protocol
+from typing import Protocol, runtime_checkable
 
+from wattune.control.record_file import appended_records, read_records
 from wattune.control.window_state import Measuring, Settling, Until
 from wattune.core.errors import DeviceError, InputError
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.workload import Workload
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import measured
-from wattune.levels.layer.cell_file import CellFileHeader, appended, read_cells
+from wattune.emulator.node import Node
+from wattune.levels.layer.costs import unique_names
 from wattune.levels.layer.table_file import LayerCell
+from wattune.physics.gpu_model import GpuModel
+from wattune.physics.spend import tabulate
 
 PRECISION = 0.01
 """Default of the relative error of the energy of a layer."""
@@ -58,6 +64,17 @@ class LayerRunner(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Let time pass without work, while the program keeps the GPU open."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CellFileHeader:
+    """What a file is about to which cells are appended, so that a run that was stopped can continue."""
+
+    format: int = 1
+    workload: str
+    gpu: str
+    simulated: bool
+    layers: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,11 +167,11 @@ def measure_cells(
     _check(gpu, settings, precision)
     names = runner.names
     header = CellFileHeader(workload=workload, gpu=gpu.spec.name, simulated=gpu.spec.simulated, layers=names)
-    found = {} if file is None else {(cell.layer, cell.setting): cell for cell in read_cells(file, header)}
+    found = {} if file is None else {(cell.layer, cell.setting): cell for cell in read_records(file, header, LayerCell)}
     wanted = [(layer, setting) for layer in names for setting in dict.fromkeys(settings)]
     with ExitStack() as stack:
         stack.callback(gpu.restore)
-        append = None if file is None else stack.enter_context(appended(file, header))
+        append = None if file is None else stack.enter_context(appended_records(file, header))
         for setting in jumping(settings):
             left = tuple(layer for layer in names if (layer, setting) not in found)
             for cell in _at_setting(gpu, runner, setting, left, precision) if left else ():
@@ -238,3 +255,63 @@ def _waiting_w(gpu: Gpu, runner: LayerRunner) -> float:
     with measured(gpu, wait=runner.wait) as span:
         runner.wait(REST_S)
     return span.measurement.power_w
+
+
+@runtime_checkable
+class RunsWork(Protocol):
+    """A GPU that runs described work by itself, as one that is simulated in this process."""
+
+    def run(self, workload: Workload, *, iterations: float = 1) -> None:
+        """Run so many iterations, and return when they are done."""
+
+    def idle(self, seconds: float) -> None:
+        """Let time pass without work."""
+
+
+class TracedLayers:
+    """Runs the layers of a workload on a GPU that is simulated in this process."""
+
+    def __init__(self, gpu: RunsWork, traced: Workload) -> None:
+        self._gpu = gpu
+        self._work = _work_of(traced)
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._work)
+
+    def prepare(self, name: str) -> Callable[[int], None]:
+        return lambda times: self._gpu.run(self._work[name], iterations=times)
+
+    def wait(self, seconds: float) -> None:
+        self._gpu.idle(seconds)
+
+
+class EmulatedLayers:
+    """Runs the layers of a workload on a GPU of the emulated NVML library, on behalf of this process."""
+
+    def __init__(self, node: Node, model: GpuModel, traced: Workload, *, index: int = 0) -> None:
+        self._node, self._index = node, index
+        self._tables = {name: tabulate(model, work) for name, work in _work_of(traced).items()}
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return tuple(self._tables)
+
+    def prepare(self, name: str) -> Callable[[int], None]:
+        def run(times: int) -> None:
+            self._node.play(self._index, self._tables[name])
+            self._node.run(self._index, times)
+            self._node.idle(self._index)
+
+        return run
+
+    def wait(self, seconds: float) -> None:
+        if self._node.is_virtual:
+            self._node.advance(seconds)
+        else:
+            time.sleep(seconds)
+
+
+def _work_of(traced: Workload) -> dict[str, Workload]:
+    names = unique_names([phase.name for phase in traced.phases])
+    return {name: Workload(name=name, phases=(phase,)) for name, phase in zip(names, traced.phases, strict=True)}

@@ -9,21 +9,19 @@ import pytest
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier
 from wattune.core.workload import Pipe, Workload
-from wattune.levels.layer.costs import ALL_REDUCE, LayerCosts, simulated_costs
+from wattune.levels.layer.comparison import compare_strategies, play, within_when_played
+from wattune.levels.layer.costs import ALL_REDUCE, STEP, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import (
     EXHAUSTIVE,
     IDEAL,
     INTENSITY,
     SEGMENTS,
     SINGLE,
-    STRATEGIES,
     RooflineTimes,
     plan_layers,
 )
-from wattune.levels.layer.playback import play
 from wattune.levels.layer.switching import FREE, SwitchCost, charged, switches_of
 from wattune.levels.layer.transfer import columns_to_measure, layer_class, transferred
-from wattune.levels.layer.verdict import judge, within_when_played
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 from wattune.plans.plan import Plan
@@ -159,12 +157,11 @@ def test_the_plan_of_a_limit_keeps_it_when_played() -> None:
 
 
 def test_the_verdict_on_a_slow_gpu_is_that_switching_does_not_pay() -> None:
-    found = {name: frontier(name, CATALOGUE.sm_latency_s) for name in STRATEGIES}
-    verdict = judge(costs(), CATALOGUE, found, slowdown=0.05, spread=SPREAD)
-    assert not verdict.pays
-    assert verdict.pays_below_s is not None
-    assert verdict.pays_below_s < CATALOGUE.sm_latency_s
-    assert verdict.saving(verdict.ideal.cost) > verdict.saving(verdict.single.cost) + 0.03
+    found = compare_strategies(costs(), CATALOGUE, scope=STEP, slowdown=0.05, spread=SPREAD)
+    assert not found.pays
+    assert found.pays_below_s is not None
+    assert found.pays_below_s < CATALOGUE.sm_latency_s
+    assert found.saving(found.kept(IDEAL).cost) > found.saving(found.single) + 0.03
 
 
 def test_layers_of_one_kind_and_pass_are_of_one_class() -> None:

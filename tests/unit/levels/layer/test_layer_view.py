@@ -8,25 +8,40 @@ import numpy as np
 import pytest
 
 from layer_samples import NAMES, SWITCHING, sample_comparison, sample_costs
-from wattune.core.frontier import Trial
+from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
 from wattune.core.tariff import Tariff
 from wattune.core.workload import Pipe
-from wattune.levels.layer.comparison import LayerComparison, segments_of
+from wattune.levels.layer.comparison import LATENCIES_S, LayerComparison, Played, StrategyPlans, segments_of
 from wattune.levels.layer.costs import STEP, simulated_costs
-from wattune.levels.layer.planner import SEGMENTS, STRATEGIES
+from wattune.levels.layer.planner import IDEAL, SEGMENTS, SINGLE, STRATEGIES
+from wattune.levels.layer.source import LayerSource
 from wattune.levels.layer.switching import FREE, switches_of
-from wattune.levels.layer.verdict import LATENCIES_S, Played, SwitchingVerdict
 from wattune.levels.layer.view.charts import clock_charts, reach_of, strategies_chart
-from wattune.levels.layer.view.page import Origins, layers_page, roofline_page
+from wattune.levels.layer.view.page import MEANINGS, layers_page, roofline_page
+from wattune.levels.layer.view.result import PlannedLayers, latency_words, verdict_sentence
 from wattune.levels.layer.view.roofline import LayersAt, limit_words, lower_pair, roofline_charts
-from wattune.levels.layer.view.words import MEANINGS, latency_words, verdict_sentence
 from wattune.physics.catalog import load_model
 from wattune.render.chart import Scale, default_series
 from wattune.render.page import render_page
 from wattune.workloads.catalog import make_layers
 
-ORIGINS = Origins(costs="simulated", switching="from the catalogue")
+
+def planned(found: LayerComparison, *, roofline: bool = False) -> PlannedLayers:
+    """Return what was planned for these layers, as if they were those of a network that has a roofline."""
+    model, workload = load_model("a4000"), make_layers("vgg16")
+    source = LayerSource(
+        model=model,
+        costs=simulated_costs(model, workload) if roofline else found.costs,
+        scope=found.scope,
+        workload=workload if roofline else None,
+        batch_size=None,
+        precision=None,
+        origin="as the table says",
+    )
+    return PlannedLayers(
+        found=found, source=source, strategy=SEGMENTS, switching_origin="from the catalogue", tariff=Tariff()
+    )
 
 
 def judged(
@@ -41,17 +56,19 @@ def judged(
         plan = costs.plan(settings, np.zeros(len(costs.names))).choice
         return Trial(plan, Measurement(1.04 * default.time_s, share * default.energy_j))
 
-    planned = trial(segments, *((1, 2) if switches else (1,)))
-    verdict = SwitchingVerdict(
-        default=default,
-        slowdown=0.05,
-        single=trial(single, 1),
-        segments=Played(planned, planned.cost),
-        ideal=trial(0.5, 1, 2),
+    trials = {
+        SINGLE: trial(single, 1),
+        SEGMENTS: trial(segments, *((1, 2) if switches else (1,))),
+        IDEAL: trial(0.5, 1, 2),
+    }
+    return LayerComparison(
+        costs=costs,
+        scope=STEP,
         switching=SWITCHING.at(0.02),
+        max_slowdown=0.05,
+        strategies=tuple(StrategyPlans(name, Frontier((own,)), Played(own, own.cost)) for name, own in trials.items()),
         pays_below_s=below_s,
     )
-    return LayerComparison(costs=costs, scope=STEP, verdict=verdict, strategies=())
 
 
 # the sentence
@@ -95,15 +112,8 @@ def test_the_verdict_has_words_for_each_outcome(found, words):
 @pytest.mark.parametrize("share", [1.0, 1 + 1e-12, 1 - 1e-12, 1 + 1e-4, 1 - 1e-4])
 def test_no_zero_has_a_sign(share):
     found = judged(share, single=1.0)
-    texts = (verdict_sentence(found), render_page(layers_page(with_strategies(found), **PAGE)))
+    texts = (verdict_sentence(found), render_page(layers_page(planned(found), made="today")))
     assert not any(zero in text for text in texts for zero in ("-0.0 %", "−0.0 %", "+0.0 %", "-0.0\u00a0%"))
-
-
-PAGE = {"strategy": SEGMENTS, "rooflines": (), "origins": ORIGINS, "made": "today", "tariff": Tariff()}
-
-
-def with_strategies(found: LayerComparison) -> LayerComparison:
-    return replace(found, strategies=sample_comparison().strategies)
 
 
 @pytest.mark.parametrize(
@@ -258,9 +268,9 @@ class Words(HTMLParser):
         self.tags.append(tag)
 
 
-def test_the_page_begins_with_the_verdict_and_shows_all(places):
+def test_the_page_begins_with_the_verdict_and_shows_all():
     found = sample_comparison()
-    page = layers_page(found, strategy=SEGMENTS, rooflines=places, origins=ORIGINS, made="Made today.", tariff=Tariff())
+    page = layers_page(planned(found, roofline=True), made="Made today.")
     assert page.lead == verdict_sentence(found)
     assert page.simulated
     text = render_page(page)
@@ -283,10 +293,10 @@ def test_the_page_begins_with_the_verdict_and_shows_all(places):
 
 def test_the_page_of_measured_layers_is_not_simulated_and_has_no_roofline():
     found = sample_comparison(simulated=False)
-    page = layers_page(found, **PAGE)
+    page = layers_page(planned(found), made="today")
     assert not page.simulated
     text = render_page(page)
-    assert "simulated" not in text.replace(ORIGINS.costs, "")
+    assert "simulated" not in text
     assert "FLOP/byte" not in " ".join(Words(text).words)
 
 
@@ -298,5 +308,5 @@ def test_the_page_of_rooflines_lists_every_layer(places):
 
 def test_free_switching_pays_at_no_cost():
     found = sample_comparison(switching=FREE)
-    assert found.verdict.pays
+    assert found.pays
     assert "at a switching latency of 0 ms" in verdict_sentence(found)

@@ -9,8 +9,16 @@ from wattune.core.errors import PlanError
 from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, PhaseCost, PhaseSetting, Purpose, Window, by_phase_words
-from wattune.levels.layer.phase_policy import PhasePolicy, PhaseRequests, worse
-from wattune.levels.layer.phases import OneSetting, PhasePlan, measured_phases, plan_phases, too_short
+from wattune.levels.layer.phase_policy import (
+    OneSetting,
+    PhasePlan,
+    PhasePolicy,
+    PhaseRequests,
+    measured_phases,
+    plan_phases,
+    too_short,
+    worse,
+)
 from wattune.levels.layer.switching import SwitchCost
 from wattune.physics.catalog import load_model
 

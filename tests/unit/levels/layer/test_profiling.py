@@ -16,6 +16,7 @@ from wattune.devices.nvml.open import opened_nvml
 from wattune.devices.simulated import SimulatedGpu
 from wattune.levels.layer.profiling import (
     CellChoice,
+    EmulatedLayers,
     RepeatedRuns,
     cell_result,
     has_settled,
@@ -23,7 +24,6 @@ from wattune.levels.layer.profiling import (
     measure_cells,
     next_runs,
 )
-from wattune.levels.layer.runners import EmulatedLayers
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
 

@@ -26,8 +26,7 @@ from wattune.integrations.torch.layers.calls import OPTIMIZER, WHOLE, plain_mode
 from wattune.integrations.torch.layers.tracing import trace_layers
 from wattune.integrations.torch.rules import tensors
 from wattune.levels.layer.costs import BACKWARD, LayerCosts
-from wattune.levels.layer.profiling import PRECISION, LayerProgress, LayerRunner, measure_cells
-from wattune.levels.layer.runners import RunsWork, TracedLayers
+from wattune.levels.layer.profiling import PRECISION, LayerProgress, LayerRunner, RunsWork, TracedLayers, measure_cells
 from wattune.levels.layer.table_file import LayerTable, table_text
 
 

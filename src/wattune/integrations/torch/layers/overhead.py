@@ -17,7 +17,7 @@ from wattune.core.workload import Workload
 from wattune.devices.gpu import Gpu
 from wattune.integrations.torch.layers.playing import played_layers
 from wattune.integrations.torch.layers.tracing import trace_layers
-from wattune.levels.layer.listener import CHECKED_PASSES
+from wattune.levels.layer.player import CHECKED_PASSES
 from wattune.levels.layer.switching import SwitchCost
 from wattune.plans.plan import Plan
 

@@ -17,9 +17,8 @@ from wattune.integrations.cuda_stamp import stamps_on
 from wattune.integrations.torch.layers.calls import OPTIMIZER, WHOLE, heard, plain_model
 from wattune.integrations.torch.layers.tracing import trace_layers
 from wattune.levels.layer.costs import ALL_REDUCE
-from wattune.levels.layer.listener import LayerPlanListener
 from wattune.levels.layer.plan_file import LayerPlans, read_layer_plans
-from wattune.levels.layer.player import LayerProgram, MadeFor
+from wattune.levels.layer.player import LayerPlanListener, LayerProgram, MadeFor
 from wattune.levels.layer.switching import SwitchCost
 from wattune.plans.plan import Plan
 

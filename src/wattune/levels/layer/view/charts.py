@@ -9,10 +9,9 @@ from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans, segments_of
-from wattune.levels.layer.costs import BACKWARD, FORWARD, LayerCosts
+from wattune.levels.layer.costs import BACKWARD, FORWARD, STEP, LayerCosts
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
-from wattune.levels.layer.view.words import SCOPE_WORDS, outside_words
 from wattune.plans.plan import Plan
 from wattune.render.chart import (
     Axis,
@@ -30,6 +29,8 @@ from wattune.render.chart import (
 from wattune.render.quantity import Unit, quantity, unit_for
 from wattune.render.quantity import changes as percent_changes
 
+SCOPE_WORDS = {FORWARD: "forward pass", BACKWARD: "backward pass", STEP: "training step"}
+
 _LEAST_REACH = 0.15
 """Slowdown up to which frontiers are drawn, or thrice the limit: slower plans would shrink the rest to a corner."""
 
@@ -45,12 +46,18 @@ _PASS_TONES = {FORWARD: Tone.SKY, BACKWARD: Tone.GOLD}
 
 def reach_of(found: LayerComparison) -> float:
     """Return the slowdown up to which frontiers are drawn."""
-    return max(3 * found.verdict.slowdown, _LEAST_REACH)
+    return max(3 * found.max_slowdown, _LEAST_REACH)
 
 
 def drawn_plans(found: LayerComparison, plans: StrategyPlans) -> tuple[Trial[Plan], ...]:
     """Return the plans of a strategy that a chart of frontiers shows."""
     return tuple(trial for trial in plans.frontier if found.slowdown(trial.cost) <= reach_of(found))
+
+
+def outside_words(plans: StrategyPlans, default: Measurement) -> str:
+    """Say how slow the fastest plan of a strategy is that has none within the slowdown limit."""
+    times = plans.frontier.fastest.cost.time_s / default.time_s
+    return f"at least {f'{times:.0f} times the time' if times >= 10 else f'{times:.2f} times the time'}"
 
 
 def strategies_chart(found: LayerComparison) -> Chart:
@@ -70,9 +77,7 @@ def strategies_chart(found: LayerComparison) -> Chart:
             default_series("default", Point(0.0, 0.0, _tip("default", found.default, 0.0, 0.0))),
         ),
         notes=tuple(_notes(found)),
-        bands=(
-            Band(0.0, 100 * found.verdict.slowdown, f"up to {100 * found.verdict.slowdown:g} % slower", Tone.GREEN),
-        ),
+        bands=(Band(0.0, 100 * found.max_slowdown, f"up to {100 * found.max_slowdown:g} % slower", Tone.GREEN),),
     )
 
 
@@ -85,7 +90,7 @@ def _frontier(found: LayerComparison, plans: StrategyPlans) -> Series:
 
 def changes(found: LayerComparison, cost: Measurement) -> tuple[float, float]:
     """Return the change of time and of energy against the default, in percent."""
-    return 100 * found.slowdown(cost), -100 * found.verdict.saving(cost)
+    return 100 * found.slowdown(cost), -100 * found.saving(cost)
 
 
 def _point(found: LayerComparison, trial: Trial[Plan]) -> Point:
@@ -103,13 +108,12 @@ def _tip(what: str, cost: Measurement, time: float, energy: float) -> str:
 def _notes(found: LayerComparison) -> Iterator[Note]:
     """Annotate the default and the plans within the limit; a plan without changes of clocks is the single setting."""
     yield Note(0.0, 0.0, "default")
-    verdict = found.verdict
-    switches = verdict.segments.switches
+    switches = found.segments.switches
     single = f"best single setting: {found.single_setting}"
-    yield _note(found, verdict.single.cost, single if switches else f"segments and {single}")
+    yield _note(found, found.single, single if switches else f"segments and {single}")
     if switches:
-        yield _note(found, verdict.segments.planned.cost, f"segments: {switches} changes of clocks")
-    yield _note(found, verdict.ideal.cost, "upper bound")
+        yield _note(found, found.segments.planned.cost, f"segments: {switches} changes of clocks")
+    yield _note(found, found.kept(IDEAL).cost, "upper bound")
 
 
 def _note(found: LayerComparison, cost: Measurement, text: str) -> Note:

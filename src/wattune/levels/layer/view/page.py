@@ -3,27 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from datetime import UTC, datetime
 
 from wattune.core.gpu_spec import labelled
 from wattune.core.measurement import Measurement
-from wattune.core.tariff import Footprint, Tariff
-from wattune.levels.layer.comparison import LayerComparison, StrategyPlans, segments_of
+from wattune.levels.layer.comparison import LATENCIES_S, LayerComparison, StrategyPlans, segments_of
 from wattune.levels.layer.demand import LayerDemand, intensity
-from wattune.levels.layer.planner import IDEAL, SEGMENTS
+from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
-from wattune.levels.layer.verdict import LATENCIES_S
-from wattune.levels.layer.view.charts import changes, clock_charts, strategies_chart
+from wattune.levels.layer.view.charts import SCOPE_WORDS, changes, clock_charts, strategies_chart
+from wattune.levels.layer.view.result import PAYING, PlannedLayers, latency_words, verdict_sentence
 from wattune.levels.layer.view.roofline import LayersAt, limit_words, roofline_charts
-from wattune.levels.layer.view.words import (
-    MEANINGS,
-    SCOPE_WORDS,
-    latency_words,
-    paying_words,
-    switching_words,
-    verdict_sentence,
-)
 from wattune.physics.catalog import trust_of
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, SmallCharts, Table
 from wattune.render.quantity import UNKNOWN, footprint_words, number, percent, quantity
@@ -32,38 +21,32 @@ MOST_LAYERS = 15
 MOST_SEGMENTS = 40
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Origins:
-    """Where the numbers of a page come from, in words."""
+MEANINGS = {
+    SINGLE: "one setting for all layers",
+    INTENSITY: "by arithmetic intensity",
+    EXHAUSTIVE: "each layer's own best",
+    SEGMENTS: "optimum, switching charged",
+    IDEAL: "upper bound: switching is free",
+}
+"""Each strategy in a few words."""
 
-    costs: str
-    """Of the layers."""
-    switching: str
 
-
-def layers_page(
-    found: LayerComparison,
-    *,
-    strategy: str,
-    rooflines: Sequence[LayersAt],
-    origins: Origins,
-    made: str,
-    tariff: Tariff,
-) -> Page:
+def layers_page(planned: PlannedLayers, *, made: str) -> Page:
     """Make the page; the clocks are those of one strategy's plan, and `made` is its last line."""
+    found, costs, places = planned.found, planned.found.costs, planned.source.places
     return Page(
-        title=f"Clocks per layer: {found.costs.workload} on {found.costs.gpu}",
+        title=f"Clocks per layer: {costs.workload} on {costs.gpu}",
         lead=verdict_sentence(found),
-        simulated=found.costs.simulated,
-        trust=trust_of(found.costs.simulated, found.costs.gpu),
+        simulated=costs.simulated,
+        trust=trust_of(costs.simulated, costs.gpu),
         sections=(
-            Figures((*_figures(found), _long_run(found, tariff))),
+            Figures((*_figures(found), _long_run(planned))),
             LargeChart(strategies_chart(found)),
             strategy_table(found),
-            *(LargeChart(chart) for chart in clock_charts(found, strategy)),
-            *_segment_table(found.of(strategy)),
-            *_rooflines(found, rooflines),
-            Prose("How it was computed", tuple(_how(found, origins))),
+            *(LargeChart(chart) for chart in clock_charts(found, planned.strategy)),
+            *_segment_table(found.of(planned.strategy)),
+            *_rooflines(found, places),
+            Prose("How it was computed", tuple(_how(planned))),
         ),
         foot=made,
     )
@@ -82,46 +65,35 @@ def roofline_page(places: Sequence[LayersAt], *, workload: str, gpu: str, made: 
 
 
 def _figures(found: LayerComparison) -> tuple[Figure, ...]:
-    verdict = found.verdict
-    cost = verdict.segments.cost
-    per, limit = SCOPE_WORDS[found.scope], f"{100 * verdict.slowdown:g} %"
-    below = verdict.pays_below_s
+    cost = found.segments.cost
+    per, limit = SCOPE_WORDS[found.scope], f"{100 * found.max_slowdown:g} %"
+    below = found.pays_below_s
     return (
         Figure(quantity(found.default.energy_j, "J"), f"per {per} by default", quantity(found.default.time_s, "s")),
         Figure(
-            percent(-100 * verdict.saving(verdict.single.cost)),
+            percent(-100 * found.saving(found.single)),
             f"energy at the best single setting within {limit}",
             str(found.single_setting),
         ),
         Figure(
-            percent(-100 * verdict.saving(cost)),
+            percent(-100 * found.saving(cost)),
             "energy with the best segments, when played",
-            f"time {percent(100 * found.slowdown(cost))}, {verdict.segments.switches} changes of clocks",
+            f"time {percent(100 * found.slowdown(cost))}, {found.segments.switches} changes of clocks",
         ),
-        Figure(percent(-100 * verdict.saving(verdict.ideal.cost)), "energy if switching were free", "upper bound"),
+        Figure(percent(-100 * found.saving(found.kept(IDEAL).cost)), "energy if switching were free", "upper bound"),
         Figure(
             UNKNOWN if below is None else f"≤ {latency_words(below)}",
             "switching latency at which it pays",
-            f"here {latency_words(verdict.switching.sm_latency_s)}; tried {latency_words(LATENCIES_S[0])} to "
+            f"here {latency_words(found.switching.sm_latency_s)}; tried {latency_words(LATENCIES_S[0])} to "
             f"{latency_words(LATENCIES_S[-1])}",
         ),
     )
 
 
-def long_run_saving(found: LayerComparison, tariff: Tariff) -> Footprint:
-    """Return what the cheaper of one setting and segments saves in work of 1,000 GPU-hours by default."""
-    saving = found.verdict.saving(_cheaper(found))
-    return tariff.in_the_long_run(saving, found.default.power_w, started_at=datetime.now(UTC))
-
-
-def _cheaper(found: LayerComparison) -> Measurement:
-    return min(found.verdict.single.cost, found.verdict.segments.cost, key=lambda cost: cost.energy_j)
-
-
-def _long_run(found: LayerComparison, tariff: Tariff) -> Figure:
-    saved, slower = long_run_saving(found, tariff), percent(100 * found.slowdown(_cheaper(found)))
+def _long_run(planned: PlannedLayers) -> Figure:
+    slower = percent(100 * planned.found.slowdown(planned.cheaper))
     detail = f"by the best single setting or segments, whichever saves more, time {slower}"
-    return Figure(footprint_words(saved), "saved per 1,000 GPU-hours", detail)
+    return Figure(footprint_words(planned.saved), "saved per 1,000 GPU-hours", detail)
 
 
 STRATEGY_HEAD = (
@@ -140,7 +112,7 @@ STRATEGY_HEAD = (
 def strategy_table(found: LayerComparison) -> Table:
     """List the plan of each strategy within the slowdown limit, else its fastest."""
     rows = tuple(_strategy_row(found, plans) for plans in found.strategies)
-    title = f"Plans within a slowdown of {100 * found.verdict.slowdown:g} %; of a strategy without one, its fastest"
+    title = f"Plans within a slowdown of {100 * found.max_slowdown:g} %; of a strategy without one, its fastest"
     strong = frozenset(place for place, plans in enumerate(found.strategies) if plans.name == SEGMENTS)
     return Table(title, STRATEGY_HEAD, rows, words=3, strong=strong)
 
@@ -235,16 +207,17 @@ def demand_cells(layer: LayerDemand) -> tuple[str, str, str]:
     return quantity(phase.flops, "").strip(), quantity(phase.dram_bytes, "").strip(), known
 
 
-def _how(found: LayerComparison, origins: Origins) -> Iterator[str]:
-    yield f"Time and energy of each layer at each of {len(found.costs.settings)} settings: {origins.costs}."
-    yield f"Cost of switching: {switching_words(found, origins.switching)}."
+def _how(planned: PlannedLayers) -> Iterator[str]:
+    settings = len(planned.found.costs.settings)
+    yield f"Time and energy of each layer at each of {settings} settings: {planned.source.origin}."
+    yield f"Cost of switching: {planned.switching_words}."
     yield (
         "A plan asks for each clock one latency ahead of the layer that needs it, so that a change costs its stall "
         "alone, as long as the segment before lasts at least one latency. A shorter segment must wait. The figures "
         "under “played” are means over steps in which every latency is longer or shorter than its median, as measured "
         "on real GPUs; a change that comes early or late runs some layers at a clock meant for others."
     )
-    yield paying_words()
+    yield PAYING
     yield (
         "A layer is limited by compute when its arithmetic intensity lies above the ridge, the achievable rate over "
         "the achievable bandwidth, and by memory when it lies below. A lower core clock moves the ridge to the left, a "
