@@ -47,7 +47,8 @@ def test_any_history_has_an_answer(runs, gpu, objective):
     assert proposal.why
     assert proposal == SEARCHER.propose(job, memory, gpu)
     refused = [run.batch_size for run in runs if run.outcome is Outcome.OUT_OF_MEMORY and run.gpu == gpu]
-    if refused and min(refused) > job.batch_sizes[0]:
+    has_fitted = any(run.epochs and run.batch_size >= min(refused, default=0) for run in runs)  # perhaps later
+    if refused and not has_fitted and min(refused) > job.batch_sizes[0]:
         assert proposal.batch_size < min(refused)
 
 

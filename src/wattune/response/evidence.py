@@ -128,15 +128,18 @@ def _mean(values: list[LogEstimate], least: float) -> LogEstimate | None:
 USUAL_ERROR = 0.01
 """Standard error of a trial without an error of its own, as a share: the scatter of five seconds of training."""
 
+LEAST_W, MOST_W = 1e-3, 1e6
+"""Powers beyond which a measurement is none."""
 LEAST_ERROR = 0.002
 """Least standard error of a trial: clocks, temperature and data differ from one to the next."""
 
 
 def trial_evidence(history: History[Setting], *, watts: float = 1.0) -> dict[Setting, EvidencePoint]:
-    """Average the trials of each setting; those without time or energy are left out. Powers are relative to `watts`."""
+    """Average the trials of each setting; those that no GPU can have taken are left out. Powers are relative to
+    `watts`."""
     costs: dict[Setting, list[Measurement]] = {}
     for trial in history:
-        if trial.cost.time_s > 0 and trial.cost.energy_j > 0:
+        if trial.cost.time_s > 0 and LEAST_W <= trial.cost.power_w <= MOST_W:
             costs.setdefault(trial.choice, []).append(trial.cost)
     return {setting: _trial_point(same, watts) for setting, same in costs.items()}
 
