@@ -14,13 +14,13 @@ import pytest
 from command import Command, complaint
 from emulated import plain_load
 from processes import PATIENCE_S, wait_until
-from wattune.cli.run import gpu_opening
+from wattune.core.run_folder import PREFIX, places
 from wattune.core.setting import Setting
-from wattune.devices.run_folder import PREFIX, places
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.node import Privilege
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
+from wattune.process import beside
 from wattune.workloads.catalog import make_workload
 
 FOUND = Setting(None, None, 400.0)
@@ -414,7 +414,7 @@ def test_a_program_does_not_wait_for_a_slow_driver(tuning):
 
 def test_a_gpu_that_opens_late_is_tuned_from_then_on(tuning):
     node, command = tuning()
-    node.inject("nvmlDeviceGetSupportedMemoryClocks", blocking_s=4 * gpu_opening.PATIENCE_S)
+    node.inject("nvmlDeviceGetSupportedMemoryClocks", blocking_s=4 * beside.PATIENCE_S)
     process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
     play(node, child_of(process).pid)
     read_until(process, "from then on")
@@ -427,7 +427,7 @@ def test_a_gpu_that_opens_late_is_tuned_from_then_on(tuning):
 
 def test_a_gpu_that_cannot_be_opened_late_leaves_the_program_running(tuning):
     node, command = tuning()
-    node.inject("nvmlInit", code=18, blocking_s=4 * gpu_opening.PATIENCE_S)
+    node.inject("nvmlInit", code=18, blocking_s=4 * beside.PATIENCE_S)
     process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
     read_until(
         process, "the program runs on and is not tuned: cannot use NVML: the NVIDIA library and the loaded driver"

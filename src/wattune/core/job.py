@@ -51,7 +51,6 @@ class Job:
     metric_file: str | None = None
     """Where `wattune job run` finds the metric, by its options of these names; None for jobs that report it."""
     metric_pattern: str | None = None
-    metric_http: int | None = None
     step_pattern: str | None = None
 
     def __post_init__(self) -> None:

@@ -25,7 +25,6 @@ from wattune.cli.output import (
     trust_lines,
     write_each,
 )
-from wattune.cli.run.gpu_opening import failure_text
 from wattune.cli.run.processor_time import processor_time
 from wattune.cli.run.screen import EventLines, RunScreen
 from wattune.config import load_config
@@ -40,6 +39,7 @@ from wattune.levels.run.report import RunReport, glimpse_of, report_of, stored_r
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.opening import opening_line
 from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
+from wattune.process.beside import failure_text
 from wattune.render.quantity import duration, footprint_words, quantity
 from wattune.store.worker import StoreWorker
 from wattune.workloads.catalog import make_workload
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from wattune.cli.run import TuningOptions
     from wattune.cli.run.program_log import ProgramLog
     from wattune.config import Config
-    from wattune.control.process_monitor import HeldProcess
     from wattune.control.recall import Memory
-    from wattune.control.step_file import StepFollower
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.measurement import Measurement
     from wattune.core.tariff import Footprint
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.figures import EstimateWithError
+    from wattune.process.held import HeldProcess
+    from wattune.process.step_file import StepFollower
 
 
 DEFAULT_SLOWDOWN = "5%"

@@ -24,8 +24,6 @@ from wattune.cli.output import (
 )
 from wattune.config import Config
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS
-from wattune.control.python_command import command_title
-from wattune.control.step_file import UNFOLLOWED, is_followed
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
 from wattune.core.errors import InputError, StoreError
@@ -36,6 +34,8 @@ from wattune.core.repeats import merged
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff
 from wattune.physics.catalog import trust_of
+from wattune.process.python_command import command_title
+from wattune.process.step_file import UNFOLLOWED, is_followed
 from wattune.render.frontier_view import (
     FrontierRow,
     FrontierView,

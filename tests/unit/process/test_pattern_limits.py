@@ -1,0 +1,71 @@
+"""Patterns of users: numbers, lines and search times have bounds."""
+
+import re
+import signal
+import sys
+
+import pytest
+
+from wattune.process import patterns
+from wattune.process.metric_file import LineForm, read_object
+from wattune.process.patterns import (
+    LONGEST_SEARCHED,
+    MOST_SLOW,
+    MetricPattern,
+    PhasePattern,
+    Report,
+    SlowPattern,
+    StepPattern,
+    StepReport,
+    Unreadable,
+)
+from wattune.process.program import Program
+from wattune.process.watched import GO_ON, Watch, run_watched
+
+CATASTROPHE, LINE = r"((a+)+)+(?P<{}>b)", "a" * 60
+DIGITS = "9" * 400
+
+
+@pytest.mark.parametrize(("kind", "name"), [(MetricPattern, "metric"), (StepPattern, "step"), (PhasePattern, "phase")])
+def test_a_search_that_would_take_years_is_given_up(kind, name):
+    before = signal.getsignal(signal.SIGVTALRM)
+    with pytest.raises(SlowPattern):
+        kind.parse(CATASTROPHE.format(name)).read(LINE)
+    assert signal.getsignal(signal.SIGVTALRM) is before
+    assert signal.getitimer(signal.ITIMER_VIRTUAL) == (0.0, 0.0)
+
+
+def test_only_the_end_of_a_long_line_is_searched():
+    pattern = MetricPattern.parse("acc ([0-9.]+)")
+    assert pattern.read("x" * 100_000 + "acc 0.5") == Report(0.5)
+    assert pattern.read("acc 0.5" + "x" * LONGEST_SEARCHED) is None
+
+
+def test_a_program_with_a_slow_pattern_goes_on_and_is_told_twice(capfd, monkeypatch):
+    monkeypatch.setattr(patterns, "SEARCH_LIMIT_S", 0.01)
+    pattern = MetricPattern(re.compile(r"acc (?P<metric>\S+)|((a+)+)+b"))
+    lines = 3 * MOST_SLOW
+    reports, warnings = [], []
+
+    def take(found):
+        reports.extend(found.reports)
+        return GO_ON
+
+    command = (sys.executable, "-c", f"print('acc 0.5'); [print('a' * 60) for _ in range({lines})]")
+    ending = run_watched(Program(command=command), Watch(patterns=(pattern,)), take, warn=warnings.append)
+    assert ending.exit_code == 0
+    assert reports == [Report(0.5)]
+    assert capfd.readouterr().out.count("a" * 60) == lines
+    assert len(warnings) == 2
+    assert "takes too long" in warnings[0]
+    assert "searched no more" in warnings[1]
+
+
+def test_integers_of_400_digits_are_no_epochs_and_no_steps():
+    assert MetricPattern.parse(r"(?P<epoch>\d+) (?P<metric>\S+)").read(f"{DIGITS} 0.5") == Report(0.5, None)
+    assert MetricPattern.parse(r"(?P<epoch>\d+) (?P<metric>\S+)").read(f"{'9' * 300} 0.5") == Report(0.5, None)
+    assert StepPattern.parse(r"step (\d+)").read(f"step {'9' * 300}") is None
+    assert isinstance(read_object(f'{{"step": {DIGITS}}}'), Unreadable)
+    assert isinstance(read_object(f'{{"metric": 0.5, "epoch": {DIGITS}}}'), Unreadable)
+    assert isinstance(LineForm().read(f"{'9' * 300},0.5")[1], Unreadable)
+    assert read_object('{"step": 9007199254740992}') == StepReport(1 << 53)
