@@ -9,8 +9,7 @@ file, as under nohup or a batch system, can be read there. Elsewhere a relay sta
         read relay.text
 
 The program writes to a pseudo-terminal of the same size where its output goes to a terminal, and to a pipe elsewhere.
-`injected/relay.py` passes it on, as a process that outlives this one, and copies it into a pipe: nothing is lost, so
-the program waits where nobody reads the copies for long.
+`injected/relay.py` passes it on, as a process that outlives this one, and copies it into a pipe.
 """
 
 from __future__ import annotations
@@ -61,18 +60,20 @@ class OutputRelay:
 
     @classmethod
     @contextmanager
-    def made(cls, places: tuple[int, int], *, owner: int | None = None, instead: bool = False) -> Iterator[OutputRelay]:
+    def made(
+        cls, places: tuple[int, int], *, owner: int | None = None, mode: str = injected.BESIDE
+    ) -> Iterator[OutputRelay]:
         """Relay output that would go to these descriptors; at the end of the block what was printed has arrived there.
 
-        `owner` is the user who runs the program, who may open its output by name; without one it is this user. With
-        `instead`, what would go to a terminal goes there only once nobody reads the copies any more, and the rest is
-        not relayed.
+        `owner` is the user who runs the program, who may open its output by name; without one it is this user. `mode`
+        says what becomes of copies that nobody reads (`injected/relay.py`); with INSTEAD only output for a terminal is
+        relayed.
         """
         routes: dict[_Route, _Route] = {}
         ours: dict[_Route, int] = {}
         found = []
         for stream, place in enumerate(places, start=1):
-            key = None if instead and not os.isatty(place) else _identity(place)
+            key = None if mode == injected.INSTEAD and not os.isatty(place) else _identity(place)
             if key is not None and key not in ours:
                 source, ours[key] = _pair(place)
                 if owner is not None:
@@ -82,7 +83,7 @@ class OutputRelay:
         reading, writing = _copies_pipe()
         text = RelayedText(reading)
         try:
-            process = _start(writing, list(routes.values()), instead=instead) if routes else None
+            process = _start(writing, list(routes.values()), mode) if routes else None
         finally:
             for descriptor in (writing, *(source for source, _, _ in routes.values())):
                 os.close(descriptor)
@@ -183,10 +184,9 @@ def _copies_pipe() -> tuple[int, int]:
     return reading, writing
 
 
-def _start(copies: int, routes: Sequence[_Route], *, instead: bool) -> subprocess.Popen[bytes]:
+def _start(copies: int, routes: Sequence[_Route], mode: str) -> subprocess.Popen[bytes]:
     # The places are 1 and 2, which the relay itself has as well.
     again = [(source, os.dup(place), stream) for source, place, stream in routes]
-    mode = injected.INSTEAD if instead else injected.BESIDE
     try:
         return subprocess.Popen(
             [

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Protocol
 
+from wattune.process.injected.relay import AWAITED, BESIDE, INSTEAD
 from wattune.process.metric_file import MetricFile
 from wattune.process.output import UNKNOWN, OneProcess, OutputRelay, PrintedLine, PrintedLines
 from wattune.process.patterns import (
@@ -67,6 +68,11 @@ class Watch:
     late_s: float | None = None
     """None where the program is only observed, and goes on where wattune fails. A program that wattune itself ends has
     this limit: after a signal, its steps are left out and other reports are answered for so long at most."""
+
+    @property
+    def mode(self) -> str:
+        """How its output is relayed: a report decides about a program that wattune ends, so that none may be lost."""
+        return BESIDE if self.late_s is None else AWAITED
 
     def relays(self, command: Sequence[str]) -> bool:
         """Return whether a relay reads the output; a program whose Python copies it writes to its own output."""
@@ -205,7 +211,7 @@ def run_watched(
         file, relay = None if watch.file is None else MetricFile(watch.file), None
         places = program.places or (1, 2)
         if watch.relays(program.command):
-            relay = stack.enter_context(OutputRelay.made(places, owner=program.uid))
+            relay = stack.enter_context(OutputRelay.made(places, owner=program.uid, mode=watch.mode))
             program = _relayed(program, relay, searched=bool(watch.patterns))
             lines = PrintedLines((), watch.copied, relay.text)
         else:
@@ -303,7 +309,7 @@ class _Watched:
 
 def run_printed(program: Program, say: Callable[[str], object]) -> ProgramEnd:
     """Run a program whose lines `say` prints instead of it, where they would go to a terminal."""
-    with OutputRelay.made(program.places or (1, 2), owner=program.uid, instead=True) as relay:
+    with OutputRelay.made(program.places or (1, 2), owner=program.uid, mode=INSTEAD) as relay:
         lines = PrintedLines((), None, relay.text)
 
         def print_new(*, ended: bool = False) -> None:

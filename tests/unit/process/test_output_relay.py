@@ -12,6 +12,7 @@ import termios
 import pytest
 
 from processes import wait_until
+from wattune.process.injected.relay import AWAITED, INSTEAD
 from wattune.process.output import OutputRelay, PrintedLines
 
 
@@ -78,7 +79,7 @@ def test_the_program_goes_on_without_the_process_that_started_the_relay(tmp_path
 
 def test_what_was_taken_instead_of_a_terminal_goes_there_once_nobody_reads_it(terminal):
     ours, theirs = terminal
-    with OutputRelay.made((theirs, 2), instead=True) as relay:
+    with OutputRelay.made((theirs, 2), mode=INSTEAD) as relay:
         assert relay.places[1] == 2  # no terminal
         os.write(relay.places[0], b"one\n")
         read_until(relay.text.descriptor, b"one\n")
@@ -102,3 +103,20 @@ def test_a_file_gets_what_is_relayed_and_a_reader_that_closes_ends_the_program(t
             assert process.wait(30) == -signal.SIGPIPE
             list(relay.text.rest())
         assert (tmp_path / "log").read_text() == "one\n"
+
+
+@pytest.mark.parametrize(("options", "waits"), [({}, False), ({"mode": AWAITED}, True)])
+def test_a_program_waits_only_where_no_report_may_be_lost(tmp_path, options, waits):
+    with (tmp_path / "log").open("w") as log, OutputRelay.made((log.fileno(), 2), **options) as relay:
+        process = subprocess.Popen(["head", "-c", "4000000", "/dev/zero"], stdout=relay.places[0])
+        relay.started()
+        size = 0
+        if waits:
+            wait_until(lambda: select.select([relay.text.descriptor], [], [], 0)[0])
+            assert process.poll() is None
+            size = sum(len(written.data) for _, written in relay.text.rest())
+        assert process.wait(30) == 0
+        if not waits:  # nobody has read by now
+            size = sum(len(written.data) for _, written in relay.text.rest())
+    assert (tmp_path / "log").stat().st_size == 4_000_000
+    assert (size == 4_000_000) is waits

@@ -115,6 +115,8 @@ class TunedProgram:
         self._config = load_config()
         self._tariff = self._config.tariff
         self._worker = None if options.no_store else StoreWorker(self._config.store_url)
+        self._unread: StoreError | None = None
+        """Why earlier runs could not be read, which is printed with the end of this one."""
         self._knobs = knobs_named(options.knobs)
         self._objective = objective_text(options.max_slowdown, options.objective)
         policy_named(options.policy, wanted_objective(options.max_slowdown, options.objective, ()))  # wrong ones raise
@@ -186,7 +188,7 @@ class TunedProgram:
         if numbering_of(gpus) == "unknown":
             notes = (*notes, CONTAINER_NOTE)
         notes = (*notes, *_lasting_notes(gpus))
-        memory = _recalled(self._name, gpus[0], policy=policy, worker=self._worker)
+        memory = self._recalled(gpus[0], policy=policy)
         per_phase = phase_policy(policy, objective, gpus)
         return RunSession(
             gpus,
@@ -199,6 +201,20 @@ class TunedProgram:
             phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
             hook=hook,
         )
+
+    def _recalled(self, gpu: Gpu, *, policy: RunPolicy) -> Memory | None:
+        """Return what an earlier run of the program measured; None where there was none or the policy uses none."""
+        worker = self._worker
+        if worker is None or not policy.uses_history:
+            return None
+        from wattune.control.recall import load_memory
+
+        name, spec = self._name, gpu.spec
+        try:
+            return worker.call(lambda store: load_memory(store, name, gpu=spec.name, simulated=spec.simulated))
+        except StoreError as error:
+            self._unread = error
+            return None
 
     def reports(self, *, ended: bool = False) -> tuple[RunReport, ...]:
         cpu = processor_time()
@@ -264,7 +280,7 @@ class TunedProgram:
         """Print that nothing was measured, since the GPUs were not open before the program ended."""
         why = "its GPU was not open before it ended" if error is None else failure_text(error)
         if self._options.as_json:
-            head = {"simulated": False, "command": list(self._command_line), "exit_code": exit_code}
+            head = {**marked(False), "command": list(self._command_line), "exit_code": exit_code}
             rest = document_without_gpus(
                 policy=self._options.policy,
                 objective=self._objective,
@@ -283,10 +299,14 @@ class TunedProgram:
             stored_run(session, report, started_at=self._started_at, exit_code=exit_code)
             for (_, session), report in zip(self.sessions, reports, strict=True)
         ]
+        failure = self._unread
         try:
             keep_runs(runs, store_url=config.store_url, state_dir=config.state_dir)
         except StoreError as error:
-            print_error(error, kind="warning")
+            failure = error
+        if failure is not None:
+            unread = "" if self._unread is None else "; no earlier run was used"
+            print_error(StoreError(f"{failure.message}{unread}", hint=failure.hint), kind="warning")
 
     def _document(self, reports: tuple[RunReport, ...], exit_code: int | None) -> dict[str, Any]:
         """Return one JSON document, also of GPUs that were tuned separately."""
@@ -349,21 +369,6 @@ def _lasting_notes(gpus: Sequence[Gpu]) -> tuple[str, ...]:
         for gpu in gpus
         if not isinstance(gpu, PlaysWorkloads) and forgetful(gpu.spec.uuid)
     )
-
-
-def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, worker: StoreWorker | None) -> Memory | None:
-    """Return what an earlier run of a program measured; None where there was none or the policy does not use it."""
-    if worker is None or not policy.uses_history:
-        return None
-    from wattune.control.recall import load_memory
-
-    try:
-        return worker.call(
-            lambda store: load_memory(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
-        )
-    except StoreError as error:
-        print_error(StoreError(f"{error.message}; no earlier run is used", hint=error.hint), kind="warning")
-        return None
 
 
 def _footprint_fields(footprint: Footprint | None) -> dict[str, Any]:
