@@ -45,10 +45,12 @@ class NvmlGpu:
         self._owner = os.getpid()
         self._applied = DRIVER_DEFAULT
         self.interrupted = False
+        begun_s = time.monotonic()
         self._found = self._state()
+        call_s = time.monotonic() - begun_s
         self.gpu_time_s = library.clock
         self._power_mw = power_query(handle)
-        self._readings = Readings(handle)
+        self._readings = Readings(handle, call_s=call_s)
         self._integrated: IntegratedPower | None = None
         self._refuse_counts: Callable[[], None] = lambda: None
         self.count: Callable[[], Count] = self._counter()
