@@ -90,6 +90,8 @@ class JobGpu:
     max_power_w: float
     """The highest power limit, of all GPUs of the job together."""
     count: int = 1
+    memory_bytes: int | None = None
+    """Of each GPU; None where not known."""
 
     @property
     def key(self) -> tuple[str, bool, int]:

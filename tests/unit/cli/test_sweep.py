@@ -12,7 +12,7 @@ import pytest
 from wattune.cli.counted_program import CountedCommand
 from wattune.cli.main import run
 from wattune.cli.program_options import ProgramOptions
-from wattune.cli.sweep.output import StartUp, _no_recommendation
+from wattune.cli.sweep.output import _no_recommendation
 from wattune.cli.sweep.work import CommandTrial, CommandWork
 from wattune.control.counted_work import CountedWork
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS
@@ -23,6 +23,7 @@ from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.process.step_file import UNFOLLOWED
 from wattune.store.sql_store import open_store
+from wattune.sweeps.result import StartUp
 
 
 @pytest.fixture

@@ -196,14 +196,11 @@ def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
 
 def _known(name: str, worker: StoreWorker) -> Job | None:
     """Return the job as it was defined last; None where it is new, or the history cannot be reached."""
-    from wattune.store.records import storable
-
     try:
-        jobs = worker.call(lambda store: store.jobs.jobs())
+        return worker.call(lambda store: store.jobs.find_job(name))
     except StoreError as error:
         _say(f"{error.message}; the job is defined by the options alone; {error.hint}")
         return None
-    return next((summary.job for summary in jobs if summary.name == storable(name)), None)
 
 
 def _runs(
