@@ -186,12 +186,13 @@ def run_session(
     ranks: Ranks | None = None,
 ) -> RunSession:
     """Return the session by which `tuned` tunes GPUs, for code that also reports on it."""
-    from wattune.control.step_file import UNFOLLOWED, is_beside_unfollowed
+    from wattune.control.process_monitor import is_beside_unfollowed
     from wattune.core.objective import LeastEnergy, parse_objective
     from wattune.levels.job.gpus import highest_limit_w
     from wattune.levels.run.own_policy import OwnPolicy
     from wattune.levels.run.policies import policy_named
     from wattune.levels.run.session import RunSession
+    from wattune.process.step_file import UNFOLLOWED
 
     check_goal(slowdown, objective)
     if objective is None:

@@ -65,6 +65,7 @@ def test_programs_run_and_what_was_measured_is_recovered(tmp_path: Path, damage:
         assert (done.returncode, done.stdout) == (7, "trained\n"), done.stderr
         (line,) = [line for line in done.stderr.splitlines() if "the run is kept in" in line]
         assert line.startswith("warning: ")
+        assert done.stderr.count("hint: ") == 1
         assert "Traceback" not in done.stderr
     done = wattune("job", "run", "night", "--device", "sim:a100", *JOB, "--", "sh", "-c", "echo acc: 0.6")
     assert done.returncode == 0, done.stderr

@@ -5,6 +5,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from contextlib import ExitStack
 from pathlib import Path
 
@@ -14,13 +15,13 @@ import pytest
 from command import Command, complaint
 from emulated import plain_load
 from processes import PATIENCE_S, wait_until
-from wattune.cli.run import gpu_opening
+from wattune.core.run_folder import PREFIX, places
 from wattune.core.setting import Setting
-from wattune.devices.run_folder import PREFIX, places
 from wattune.emulator.emulated_gpu import EmulatedGpu
 from wattune.emulator.node import Privilege
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
+from wattune.process import beside
 from wattune.workloads.catalog import make_workload
 
 FOUND = Setting(None, None, 400.0)
@@ -398,23 +399,55 @@ LONG_S = 2 * PATIENCE_S
 """Longer than a test may take: what waits for such a call fails."""
 
 
-def test_a_program_does_not_wait_for_a_slow_driver(tuning):
+@pytest.mark.parametrize("words", [("run",), ("measure",), ("hold", "1200MHz")])
+def test_a_program_does_not_wait_for_a_slow_driver(tuning, words):
     node, command = tuning()
     node.inject("all", blocking_s=LONG_S)
-    process = command.start("run", "--json", "--", "sh", "-c", "echo ran >&2; exit 7")
+    process = command.start(*words, "--json", "--", "sh", "-c", "echo ran >&2; exit 7")
     out, err = process.communicate()
     assert (process.returncode, err) == (7, "ran\n")
     document = json.loads(out)
-    assert (document["exit_code"], document["gpus"], document["energy_j"]) == (7, [], None)
-    assert events(document) == "its GPU was not open before it ended"
+    assert (document["exit_code"], document["gpus"]) == (7, [])
+    figures = document if words == ("run",) else document["total"]
+    assert (figures["energy_j"], figures["time_s"]) == (None, None)
+    why = events(document) if words == ("run",) else document["unmeasured"]
+    assert why.endswith("its GPU was not open before it ended")
     node.inject("all")
-    usual = json.loads(command("run", "--json", "--", "true").stdout)
+    usual = json.loads(command(*words, "--json", "--", "true").stdout)
     assert document.keys() == usual.keys()
+    assert words == ("run",) or (usual["measured_from_s"], usual["unmeasured"]) == (0.0, None)
+
+
+@pytest.mark.parametrize("words", [("measure",), ("hold", "1200MHz")])
+def test_a_gpu_that_opens_late_is_measured_and_held_from_then_on(tuning, words):
+    node, command = tuning()
+    node.inject("nvmlDeviceGetSupportedMemoryClocks", blocking_s=4 * beside.PATIENCE_S)
+    process = command.start(*words, "--json", *STEPS_UNTIL_ENOUGH)
+    began_s = psutil.Process(process.pid).create_time()
+    child = child_of(process)
+    assert node.setting(0) == FOUND
+    play(node, child.pid)
+    wait_until(lambda: node.calls().get("nvmlDeviceGetUtilizationRates", 0) > 20, process)  # its trace grows
+    if words[0] == "hold":
+        assert node.setting(0).sm_mhz == 1200
+    document = end(process, command)
+    assert node.setting(0) == FOUND
+    total, from_s = document["total"], document["measured_from_s"]
+    assert from_s > beside.PATIENCE_S
+    assert total["energy_j"] > 0
+    assert document["unmeasured"] is None
+    assert from_s + total["time_s"] < time.time() - began_s
+    steps = document["steps"]
+    if steps is not None:  # as many as a busy machine let the program do
+        assert steps["time_s"] <= total["time_s"]
+        assert steps["before_s"] >= from_s
+    kept = json.loads(command("history", "--json").stdout)["runs"][0]["details"]
+    assert kept["measured_from_s"] == from_s
 
 
 def test_a_gpu_that_opens_late_is_tuned_from_then_on(tuning):
     node, command = tuning()
-    node.inject("nvmlDeviceGetSupportedMemoryClocks", blocking_s=4 * gpu_opening.PATIENCE_S)
+    node.inject("nvmlDeviceGetSupportedMemoryClocks", blocking_s=4 * beside.PATIENCE_S)
     process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
     play(node, child_of(process).pid)
     read_until(process, "from then on")
@@ -427,7 +460,7 @@ def test_a_gpu_that_opens_late_is_tuned_from_then_on(tuning):
 
 def test_a_gpu_that_cannot_be_opened_late_leaves_the_program_running(tuning):
     node, command = tuning()
-    node.inject("nvmlInit", code=18, blocking_s=4 * gpu_opening.PATIENCE_S)
+    node.inject("nvmlInit", code=18, blocking_s=4 * beside.PATIENCE_S)
     process = command.start("run", "--json", *STEPS_UNTIL_ENOUGH)
     read_until(
         process, "the program runs on and is not tuned: cannot use NVML: the NVIDIA library and the loaded driver"
@@ -436,3 +469,16 @@ def test_a_gpu_that_cannot_be_opened_late_leaves_the_program_running(tuning):
     (command.folder / "enough").unlink()
     needed = command("run", "--require-gpu", *STEPS_UNTIL_ENOUGH)
     assert "of different versions" in complaint(needed)[0]
+
+
+@pytest.mark.parametrize(("words", "line"), [(("measure",), "measured"), (("hold", "1200MHz"), "held or measured")])
+def test_a_gpu_that_cannot_be_opened_late_is_named_once_the_program_runs(tuning, words, line):
+    node, command = tuning()
+    node.inject("nvmlInit", code=18, blocking_s=4 * beside.PATIENCE_S)
+    process = command.start(*words, *STEPS_UNTIL_ENOUGH)
+    read_until(process, f"wattune: the command runs on and is not {line}: cannot use NVML")
+    (command.folder / "enough").touch()
+    _, errors = process.communicate()
+    assert process.returncode == 7
+    assert f"wattune: nothing was {line}: cannot use NVML" in errors
+    assert json.loads(command("history", "--json").stdout)["runs"] == []

@@ -4,7 +4,7 @@ import pytest
 
 from wattune import DeviceNotFound, measured, open_gpu, open_gpus
 from wattune.api import SimulatedGpuWarning, run_session, warn_of_simulated
-from wattune.control.step_file import UNFOLLOWED, unfollowing_environment
+from wattune.process.step_file import UNFOLLOWED, unfollowing_environment
 
 
 @pytest.fixture(autouse=True)

@@ -12,9 +12,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from wattune.control.step_file import following_environment
 from wattune.emulator.launch import Scenario, assign_load, environment_for, open_scenario
 from wattune.emulator.node import Node
+from wattune.process.step_file import following_environment
 from wattune.workloads.catalog import make_workload
 from wattune_bench.live.arms import (
     HOLD,

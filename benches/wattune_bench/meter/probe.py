@@ -18,8 +18,6 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from wattune.control.injected import wattune_hook
-from wattune.control.step_file import StepFile
 from wattune.core.measurement import Measurement
 from wattune.devices.gpu import Gpu
 from wattune.devices.meter import measured
@@ -27,6 +25,8 @@ from wattune.devices.open import Surroundings, open_gpus
 from wattune.devices.sampler import Sampler
 from wattune.emulator.node import Node
 from wattune.integrations.training import TrainingEnergy
+from wattune.process.injected import wattune_hook
+from wattune.process.step_file import StepFile
 
 Window = Callable[[Callable[[], None]], tuple[float, float | None]]
 """Runs some work in a window of the tool and gives joules and, where the tool reports one, their error."""

@@ -14,17 +14,6 @@ import numpy as np
 
 from wattune.config import load_config
 from wattune.control.record_file import appended_records, read_records
-from wattune.control.reports.file import LineBuffer, LineForm
-from wattune.control.reports.report import (
-    AnyReport,
-    MetricPattern,
-    PhasePattern,
-    Report,
-    SlowPattern,
-    StepCount,
-    StepPattern,
-    StepReport,
-)
 from wattune.core.csv_input import SWEEP_COLUMNS
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
@@ -47,6 +36,18 @@ from wattune.levels.pipeline.schedule_exchange import export_files, import_files
 from wattune.physics.catalog import load_model, load_sheet, read_model
 from wattune.physics.fit.model_fit import parse_points
 from wattune.plans.stage_profile import StageProfile, parse_stage_profile
+from wattune.process.metric_file import LineForm
+from wattune.process.output import LineBuffer
+from wattune.process.patterns import (
+    AnyReport,
+    MetricPattern,
+    PhasePattern,
+    Report,
+    SlowPattern,
+    StepCount,
+    StepPattern,
+    StepReport,
+)
 from wattune.signals.trace_text import busiest, parse_traces
 from wattune.workloads.catalog import make_workload
 

@@ -12,7 +12,7 @@ from wattune.cli.run import TuningOptions, tuning_options
 from wattune.core.errors import DeviceError, InputError
 
 if TYPE_CHECKING:
-    from wattune.control.process_monitor import HeldProcess
+    from wattune.process.held import HeldProcess
 
 WAIT_S = 0.5
 """Longest time until a signal that did not interrupt the wait for the program is handled."""
@@ -34,7 +34,7 @@ def command(options: TuningOptions, pid: int, devices: tuple[str, ...]) -> int:
     from wattune.cli.gpus import open_gpus
     from wattune.cli.run.screen import ATTACH_KEYS
     from wattune.cli.run.tuning import TunedProgram
-    from wattune.control.process_monitor import HeldProcess
+    from wattune.process.held import HeldProcess
 
     with HeldProcess.open(pid) as process:
         tuned = TunedProgram(options, *_command_line(process))
@@ -64,7 +64,7 @@ def _command_line(held: HeldProcess) -> tuple[Sequence[str], str | None]:
     """Return the command line of a process, and a name where it is unknown, or raise an error of one line."""
     import psutil
 
-    from wattune.control.process_monitor import no_process
+    from wattune.process.held import no_process
 
     try:
         process = psutil.Process(held.pid)
@@ -80,8 +80,8 @@ def _command_line(held: HeldProcess) -> tuple[Sequence[str], str | None]:
 
 def _devices_of(pid: int) -> tuple[str, ...]:
     """Find the GPUs on which a process, or one that it started, computes."""
-    from wattune.control.process_monitor import descendants
     from wattune.devices.nvml.open import uuids_used_by
+    from wattune.process.held import descendants
 
     hint = "name them: --device nvml:0"
     try:

@@ -3,32 +3,24 @@
 from __future__ import annotations
 
 import shlex
-import time
-from collections.abc import Iterator, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import fmean
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, program_options
-from wattune.cli.gpus import require_gpu_option
-from wattune.cli.output import json_option, print_error, print_json, remark
-from wattune.cli.step_options import step_options
+from wattune.cli.output import json_option, print_json, remark
+from wattune.cli.program_options import ProgramOptions, steps_and_program_options
 from wattune.config import Config, load_config
 
 if TYPE_CHECKING:
-    from wattune.cli.counted_program import CountedRun
-    from wattune.cli.measure import MeasuredCommand
+    from wattune.cli.measured_program import MeasuredCommand
     from wattune.core.reading import Reading, Trace
     from wattune.core.setting import Setting
-    from wattune.devices.gpu import Gpu
     from wattune.sweeps.result import ComparedCost, SweptDefault
 
 INTERVAL_S = 0.02
-LOOK_S = 0.5
-"""Between two checks for a signal where there is no command."""
 MOSTLY = 0.05
 """Share of the readings in which a clock may differ from what was set: the driver takes a moment for a change."""
 
@@ -38,9 +30,7 @@ MOSTLY = 0.05
 @click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
 @click.option("--name", help="Name of the run in the history; by default the command line.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history, and compare with no sweep there.")
-@step_options
-@require_gpu_option
-@program_options
+@steps_and_program_options
 @json_option
 @click.argument("setting")
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND…]")
@@ -50,9 +40,7 @@ def command(
     workload: str,
     name: str | None,
     no_store: bool,
-    step_pattern: str | None,
-    no_inject: bool,
-    grace_s: float,
+    starting: ProgramOptions,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -63,11 +51,12 @@ def command(
 
     The command keeps its input, output and exit code; the figures are those of `wattune measure`. What the setting
     saved is known only where an earlier `wattune sweep` of the same command measured the driver's default. However it
-    ends, the GPUs get back the settings they had.
+    ends, the GPUs get back the settings they had. The command does not wait for a slow driver: the setting holds from
+    when its GPUs are open, and what it did before is not measured.
     """
-    from wattune.cli.counted_program import counted_command
-    from wattune.cli.measure import document, keep, measure_work, show
-    from wattune.control.actuator import restored_if_slow
+    from wattune.cli.counted_program import CountedCommand
+    from wattune.cli.measure import document, keep, show
+    from wattune.cli.measured_program import Measuring, measure_program, measure_until_signal
     from wattune.core.codec import to_json
     from wattune.core.setting import parse_setting
     from wattune.workloads.catalog import make_workload
@@ -75,28 +64,19 @@ def command(
     wanted, load, config = parse_setting(setting), make_workload(workload), load_config()
     tariff = config.tariff
     if command_line:
-        check_command(command_line)
-    program = counted_command(command_line, step_pattern, injects=not no_inject, grace_s=grace_s, to_stderr=as_json)
-
-    @contextmanager
-    def holding(gpus: Sequence[Gpu]) -> Iterator[None]:
-        until = "the command ends" if command_line else "Ctrl-C"
-        with _held(gpus, wanted), last_reading:
-            lines.extend(() if as_json else (_set_line(gpu, wanted, until) for gpu in gpus))
-            yield
-
-    def work(gpus: tuple[Gpu, ...]) -> CountedRun | int:
-        if not command_line:
-            return _until_signal(lines)
-        for line in lines:
-            remark(line)
-        run = program.run(gpus)
-        last_reading.enter_context(restored_if_slow(gpus))
-        return run
-
-    lines: list[str] = []
-    last_reading = ExitStack()
-    outcome = measure_work(work, devices, workload=load, interval_s=INTERVAL_S, holding=holding)
+        starting.check(command_line)
+    measuring = Measuring(
+        devices=devices,
+        workload=load,
+        interval_s=INTERVAL_S,
+        setting=wanted,
+        say=str if as_json else remark,
+        until="the command ends" if command_line else "Ctrl-C",
+    )
+    if command_line:
+        outcome = measure_program(CountedCommand.of(command_line, starting, to_stderr=as_json), measuring)
+    else:
+        outcome = measure_until_signal(measuring)
     unheld = [line for trace in outcome.traces if (line := unheld_line(wanted, trace)) is not None]
     against = _compared(None if no_store else config, command_line, outcome)
     try:
@@ -105,7 +85,7 @@ def command(
             print_json({**document(command_line, outcome, tariff), **held})
         else:
             show(outcome, tariff)
-            if command_line:
+            if command_line and outcome.unmeasured is None:
                 remark(against.words)
             for line in unheld:
                 remark(f"warning: {line}")
@@ -167,6 +147,10 @@ def _compared(config: Config | None, command_line: Sequence[str], outcome: Measu
 
     if not command_line:
         return _Against("no command was run")
+    if outcome.unmeasured is not None:
+        return _Against(outcome.unmeasured)
+    if outcome.from_s and outcome.steps is None:
+        return _Against("its GPU was not open when the command started, and no steps of it were counted")
     if outcome.excluded is not None:
         return _Against(outcome.excluded)
     if len(outcome.gpus) > 1:
@@ -187,44 +171,6 @@ def _compared(config: Config | None, command_line: Sequence[str], outcome: Measu
         return _Against("it was not measured in the same way on this GPU: `wattune sweep -- COMMAND` does that")
     cost = outcome.total if steps is None else steps.per_step
     return _Against(None, default, ComparedCost.of(cost, default.cost), outcome.simulated)
-
-
-@contextmanager
-def _held(gpus: Sequence[Gpu], setting: Setting) -> Iterator[None]:
-    """Set all GPUs, or none and raise; restore them at the end."""
-    from wattune.control.actuator import Actuator
-
-    for gpu in gpus:
-        gpu.spec.check(setting)
-    with Actuator(gpus) as actuator:
-        actuator.put(setting)
-        failure = actuator.take_failure()
-        if failure is not None:
-            raise failure
-        yield
-    for gpu, error in actuator.stuck:
-        from wattune.core.errors import DeviceError
-
-        line = f"{gpu.spec.label} could not be restored: {error}"
-        print_error(DeviceError(line, hint="`wattune restore` tries again"), kind="warning")
-
-
-def _set_line(gpu: Gpu, setting: Setting, until: str) -> str:
-    kind = "" if gpu.spec.simulated else f" (real, {gpu.spec.uuid})"
-    return f"wattune: {gpu.spec.label}{kind} is set to {setting} until {until}"
-
-
-def _until_signal(lines: Sequence[str]) -> int:
-    """Print these lines, wait for Ctrl-C and return 0; 128 + n for another signal n."""
-    try:
-        for line in lines:
-            remark(line)
-        while True:
-            time.sleep(LOOK_S)  # a signal that another thread receives does not interrupt a longer wait
-    except KeyboardInterrupt:
-        return 0
-    except SystemExit as end:
-        return end.code if isinstance(end.code, int) else 1
 
 
 def unheld_line(setting: Setting, trace: Trace) -> str | None:

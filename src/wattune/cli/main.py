@@ -11,9 +11,9 @@ from typing import Any
 import click
 
 from wattune._version import __version__
-from wattune.cli.standard_streams import output_failure, prepare_streams
 from wattune.core.bounds import too_large
 from wattune.core.errors import WattuneError
+from wattune.process.standard_streams import output_failure, prepare_streams
 
 COMMANDS = {
     "demo": "Sweep a simulated A100 training ResNet-50, print the frontier, write a report.",

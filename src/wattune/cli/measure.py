@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Callable, Mapping
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import asdict, dataclass
-from datetime import UTC, datetime
+from collections.abc import Mapping
+from dataclasses import asdict, fields
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import check_command, program_options
-from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -27,25 +23,22 @@ from wattune.cli.output import (
     trust_lines,
     write_each,
 )
-from wattune.cli.step_options import step_options
+from wattune.cli.program_options import ProgramOptions, steps_and_program_options
 from wattune.config import Config, load_config
 from wattune.core.codec import to_json
-from wattune.core.errors import DeviceError, StoreError
+from wattune.core.errors import StoreError
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Trace
-from wattune.core.tariff import Tariff
+from wattune.core.tariff import Footprint, Tariff
 
 if TYPE_CHECKING:
-    from wattune.cli.counted_program import CountedRun
+    from wattune.cli.measured_program import MeasuredCommand
     from wattune.control.counted_work import CountedWork
-    from wattune.core.gpu_spec import GpuSpec
-    from wattune.core.workload import Workload
-    from wattune.devices.gpu import Gpu
 
 
 NO_DETAILS: Mapping[str, Any] = MappingProxyType({})
-LOST_S = 1.0
-"""A GPU whose readings end so much earlier than those of another was lost."""
+LATE_S = 0.5
+"""GPUs that are open so much after the start of the command are worth a line."""
 COLUMNS = ("time_s", "power_w", "sm_util", "mem_util", "sm_mhz")
 
 
@@ -58,49 +51,6 @@ def trace_csv(trace: Trace) -> str:
         fields = ("" if value is None else f"{value:g}" for value in values)
         lines.append(",".join((f"{reading.time_s - start_s:.6f}", *fields)))
     return "\n".join(lines) + "\n"
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredGpu:
-    """What a command spent on a GPU."""
-
-    spec: GpuSpec
-    cost: Measurement
-    trace: Trace
-    restarts: int
-    """How often its energy counter started again from zero."""
-
-
-@dataclass(frozen=True, slots=True)
-class MeasuredCommand:
-    """The exit code of a command, what it spent on each GPU, and the CPU's joules."""
-
-    exit_code: int
-    started_at: datetime
-    gpus: tuple[MeasuredGpu, ...]
-    cpu_j: float | None
-    steps: CountedWork | None = None
-    """The work between the first and the last step of the command; None where none were counted."""
-    idle_s: float | None = None
-    """How long no GPU had worked yet; None where that is unknown."""
-    excluded: str | None = None
-    """Why times of the command show nothing of the clock of its GPUs, where that is known."""
-
-    @property
-    def total(self) -> Measurement:
-        return Measurement.together(tuple(gpu.cost for gpu in self.gpus))
-
-    @property
-    def traces(self) -> tuple[Trace, ...]:
-        return tuple(gpu.trace for gpu in self.gpus)
-
-    @property
-    def simulated(self) -> bool:
-        return bool(self.simulated_gpus)
-
-    @property
-    def simulated_gpus(self) -> tuple[str, ...]:
-        return tuple(gpu.spec.name for gpu in self.gpus if gpu.spec.simulated)
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -117,9 +67,7 @@ class MeasuredCommand:
 )
 @click.option("--trace", "trace_file", type=FILE, help="Write the power trace to this CSV.")
 @click.option("--no-store", is_flag=True, help="Do not store this run in the history.")
-@step_options
-@require_gpu_option
-@program_options
+@steps_and_program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -129,9 +77,7 @@ def command(
     interval_s: float,
     trace_file: Path | None,
     no_store: bool,
-    step_pattern: str | None,
-    no_inject: bool,
-    grace_s: float,
+    starting: ProgramOptions,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -141,18 +87,21 @@ def command(
     document to standard output (the command's own output then goes to standard error). CUDA_VISIBLE_DEVICES is
     respected. Where steps of the command are counted, as in `wattune run`, a step's joules and seconds are printed too.
 
+    The command does not wait for a slow driver: what it does before its GPUs are open is not measured, and the result
+    says so.
+
     Without an NVIDIA driver a simulated GPU plays --workload while the command runs, and every figure is marked so.
     """
-    from wattune.cli.counted_program import counted_command
+    from wattune.cli.counted_program import CountedCommand
+    from wattune.cli.measured_program import Measuring, measure_program
     from wattune.workloads.catalog import make_workload
 
     config = load_config()
     tariff = config.tariff
     check_writable(trace_file)
-    check_command(command_line)
-    load = make_workload(workload)
-    program = counted_command(command_line, step_pattern, injects=not no_inject, grace_s=grace_s, to_stderr=as_json)
-    outcome = measure_work(program.run, devices, workload=load, interval_s=interval_s)
+    starting.check(command_line)
+    measuring = Measuring(devices=devices, workload=make_workload(workload), interval_s=interval_s)
+    outcome = measure_program(CountedCommand.of(command_line, starting, to_stderr=as_json), measuring)
     try:
         if as_json:
             print_json(document(command_line, outcome, tariff))
@@ -166,71 +115,14 @@ def command(
     return outcome.exit_code
 
 
-def measure_work(
-    work: Callable[[tuple[Gpu, ...]], CountedRun | int],
-    devices: tuple[str, ...],
-    *,
-    workload: Workload,
-    interval_s: float,
-    holding: Callable[[tuple[Gpu, ...]], AbstractContextManager[object]] = nullcontext,
-) -> MeasuredCommand:
-    """Measure these GPUs while `work` runs a command, or returns an exit code; a setting may be held meanwhile."""
-    from wattune.cli.gpus import open_gpus
-    from wattune.devices.gpu import play_on_simulated
-    from wattune.devices.meter import measured
-    from wattune.devices.rapl import cpu_energy_j, find_packages, read_packages_j
-    from wattune.devices.sampler import Sampler
-
-    packages = find_packages()
-    with open_gpus(*devices, wall_clock=True) as gpus, holding(gpus):
-        play_on_simulated(gpus, workload)
-        started_at, cpu_before = datetime.now(UTC), read_packages_j(packages)
-        done = None
-        try:
-            with measured(*gpus) as span, Sampler(gpus, interval_s=interval_s) as sampler:
-                done = work(gpus)
-            parts = span.parts
-        except DeviceError as error:
-            if done is None:
-                raise
-            parts = _until_lost(sampler.traces, error)
-        cpu_j = cpu_energy_j(packages, cpu_before, read_packages_j(packages))
-        traces = sampler.traces
-        found = tuple(
-            MeasuredGpu(gpu.spec, cost, trace, len(restarts))
-            for gpu, cost, trace, restarts in zip(gpus, parts, traces, span.restarts, strict=True)
-        )
-        if isinstance(done, int):
-            return MeasuredCommand(done, started_at, found, cpu_j)
-        steps, idle_s = done.work(gpus, traces), done.idle_s(traces)
-        return MeasuredCommand(done.end.exit_code, started_at, found, cpu_j, steps, idle_s, done.excluded)
-
-
-def _until_lost(traces: tuple[Trace, ...], error: DeviceError) -> tuple[Measurement, ...]:
-    """Return the cost of each GPU between its first and last reading, where a GPU was lost during the command."""
-    ends = [(trace.readings[0], trace.readings[-1]) for trace in traces if trace.readings]
-    if len(ends) < len(traces) or any(reading.energy_j is None for pair in ends for reading in pair):
-        raise error
-    print_error(DeviceError(f"{error.message}; {_covered(traces)}", hint=error.hint), kind="warning")
-    return tuple(Measurement.between(first, last) for first, last in ends)
-
-
-def _covered(traces: tuple[Trace, ...]) -> str:
-    """Return in words what the figures cover, with the numbers of the GPUs that were lost among several."""
-    ends_s = [trace.readings[-1].time_s for trace in traces]
-    lost = [f"GPU {place}" for place, end_s in enumerate(ends_s) if max(ends_s) - end_s > LOST_S]
-    if not lost:
-        return "the figures are those until its last reading"
-    return f"the figures of {', '.join(lost)} are those until its last reading, and the others were measured on"
-
-
 def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Tariff) -> dict[str, Any]:
     """Return the outcome as a JSON document."""
 
-    def figures(part: Measurement) -> dict[str, Any]:
+    def figures(part: Measurement | None) -> dict[str, Any]:
+        if part is None:
+            return dict.fromkeys((*_FIGURES, *(field.name for field in fields(Footprint))))
         footprint = tariff.footprint(part.energy_j, started_at=outcome.started_at, time_s=part.time_s)
-        own = {"time_s": part.time_s, "energy_j": part.energy_j, "energy_error_j": part.energy_error_j}
-        return {**own, "power_w": part.power_w, **asdict(footprint)}
+        return {name: getattr(part, name) for name in _FIGURES} | asdict(footprint)
 
     return {
         **marked(outcome.simulated, *outcome.simulated_gpus),
@@ -248,10 +140,12 @@ def document(command_line: tuple[str, ...], outcome: MeasuredCommand, tariff: Ta
             }
             for gpu in outcome.gpus
         ],
-        "total": figures(outcome.total),
+        "total": figures(None if outcome.unmeasured else outcome.total),
         "steps": None if outcome.steps is None else steps_document(outcome.steps),
         "idle_before_s": outcome.idle_s,
         "cpu_energy_j": outcome.cpu_j,
+        "measured_from_s": outcome.from_s,
+        "unmeasured": outcome.unmeasured,
     }
 
 
@@ -267,11 +161,17 @@ def steps_document(steps: CountedWork) -> dict[str, Any]:
     }
 
 
+_FIGURES = ("time_s", "energy_j", "energy_error_j", "power_w")
+
+
 def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     """Print what each GPU spent."""
     from wattune.render.quantity import footprint_words
     from wattune.render.table import Table
 
+    if outcome.unmeasured is not None:
+        remark(f"wattune: {outcome.unmeasured}")
+        return
     rows = [(gpu.spec.label, gpu.cost) for gpu in outcome.gpus]
     mark = " (simulated)" if outcome.simulated else ""
     if len(rows) > 1:
@@ -288,6 +188,8 @@ def show(outcome: MeasuredCommand, tariff: Tariff) -> None:
     remark(f"GPU energy: {footprint_words(footprint)}{mark}")
     if outcome.steps is not None:
         remark(f"{steps_line(outcome.steps)}{mark}")
+    if outcome.from_s >= LATE_S:
+        remark(f"the driver is slow: measured from {outcome.from_s:.1f} s after the start of the command on")
     cpu = "not measured (see `wattune doctor`)" if outcome.cpu_j is None else f"{outcome.cpu_j:.1f} J"
     remark(f"CPU packages: {cpu}")
 
@@ -312,13 +214,17 @@ def steps_line(steps: CountedWork) -> str:
 def keep(
     config: Config, kind: str, name: str, outcome: MeasuredCommand, *, details: Mapping[str, Any] = NO_DETAILS
 ) -> None:
-    """Add the run to the history; a store that fails is only remarked on."""
+    """Add the run to the history, if it was measured; a store that fails is only remarked on."""
+    if outcome.unmeasured is not None:
+        return
     from wattune.store.fallback import keep_run, new_run
     from wattune.store.records import FullRun, RunGpu, summarise
 
     gpus = [RunGpu.of(gpu.spec, gpu.cost) for gpu in outcome.gpus]
     steps = None if outcome.steps is None else steps_document(outcome.steps)
     every = {"exit_code": outcome.exit_code, "cpu_energy_j": outcome.cpu_j, "steps": steps, **details}
+    if outcome.from_s:
+        every["measured_from_s"] = outcome.from_s
     run = new_run(kind, name, started_at=outcome.started_at, gpus=gpus, details=every)
     traces = tuple(summarise(gpu.trace, uuid=gpu.spec.uuid, simulated=gpu.spec.simulated) for gpu in outcome.gpus)
     try:

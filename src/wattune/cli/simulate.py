@@ -7,13 +7,13 @@ import os
 import tempfile
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
 import click
 
-from wattune.cli.calling_user import CallingUser
-from wattune.cli.child import grace_option, run_child
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -24,9 +24,12 @@ from wattune.cli.output import (
     trust_lines,
     try_to_write,
 )
+from wattune.cli.program_options import ProgramOptions, program_options
 from wattune.config import load_config
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError
+from wattune.process.program import Program
+from wattune.process.user import CallingUser
 
 if TYPE_CHECKING:
     from wattune.emulator.launch import Scenario, Truth
@@ -57,7 +60,7 @@ if TYPE_CHECKING:
 @click.option("--part-time-counter", is_flag=True, help="Let the energy counter miss what the power sensor misses.")
 @click.option("--follow", is_flag=True, help="Make optimizer steps of PyTorch as fast as the simulated GPU's.")
 @click.option("--truth", "truth_file", type=FILE, help="Write the true time and energy as JSON.")
-@grace_option
+@program_options("grace_s")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
@@ -73,7 +76,7 @@ def command(
     part_time_counter: bool,
     follow: bool,
     truth_file: Path | None,
-    grace_s: float,
+    starting: ProgramOptions,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -105,7 +108,8 @@ def command(
     if follow and scenario.workload is None:
         raise click.UsageError("--follow needs a workload whose iterations a program can wait for")
     check_writable(truth_file)
-    exit_code, truths, calls = _simulate(scenario, command_line, quiet=as_json, follow=follow, grace_s=grace_s)
+    program = Program(command=command_line, places=(2, 2) if as_json else None, user=None, grace_s=starting.grace_s)
+    exit_code, truths, calls = _simulate(scenario, program, follow=follow)
     found = {
         **marked(True, *(truth.name for truth in truths)),
         "command": list(command_line),
@@ -121,13 +125,11 @@ def command(
     return exit_code or int(truth_file is not None and not written)
 
 
-def _simulate(
-    scenario: Scenario, command_line: tuple[str, ...], *, quiet: bool, follow: bool, grace_s: float
-) -> tuple[int, tuple[Truth, ...], dict[str, int]]:
+def _simulate(scenario: Scenario, program: Program, *, follow: bool) -> tuple[int, tuple[Truth, ...], dict[str, int]]:
     """Return the exit code of the command, the true time and energy of each GPU, and the number of NVML calls."""
-    from wattune.control.step_file import following_environment, unfollowing_environment
     from wattune.emulator.launch import assign_load, environment_for, open_scenario, truths
     from wattune.emulator.library import build_library
+    from wattune.process.step_file import following_environment, unfollowing_environment
     from wattune.store.fallback import fallback_folders, move_unsaved
 
     config = load_config()
@@ -142,13 +144,8 @@ def _simulate(
             environment = unfollowing_environment(environment)
         before = truths(node, scenario.gpus)
         try:
-            exit_code = run_child(
-                command_line,
-                environment=environment,
-                stdout_to_stderr=quiet,
-                on_start=lambda pid: assign_load(node, scenario, pid),
-                grace_s=grace_s,
-            ).exit_code
+            on_start = partial(assign_load, node, scenario)
+            exit_code = replace(program, environment=environment, on_start=on_start).run().exit_code
         finally:  # the state folder of the node goes; runs that its store could not take must not
             move_unsaved(Path(environment["WATTUNE_STATE"]), fallback_folders(config.state_dir))
         spent = tuple(end.since(start) for start, end in zip(before, truths(node, scenario.gpus), strict=True))

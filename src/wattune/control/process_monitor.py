@@ -1,19 +1,17 @@
-"""The condition of a program, from outside: whether it runs, uses the GPUs, and is alone on them."""
+"""The condition of a program on its GPUs, from outside: whether it uses them, is alone on them, and follows them."""
 
 from __future__ import annotations
 
 import os
-import select
-import time
-from collections.abc import Callable, Collection, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal, Protocol
 
 from wattune.control.state import Condition
-from wattune.core.errors import InputError
-from wattune.devices.gpu import Gpu
+from wattune.devices.gpu import Gpu, PlaysWorkloads, RunsWorkloads
+from wattune.process.held import HeldProcess, all_stopped, descendants
+from wattune.process.step_file import is_unfollowed
 
 
 class MonitoredProgram(Protocol):
@@ -41,61 +39,6 @@ class Itself:
 
     def keep(self, gpus: Sequence[Gpu]) -> None:
         pass
-
-
-class HeldProcess:
-    """A process that is known by a descriptor: its id may be used again by another process, its descriptor not.
-
-    Where the system gives no descriptors, the time at which it was started tells it from others.
-    """
-
-    def __init__(self, pid: int, descriptor: int | None) -> None:
-        import psutil
-
-        self.pid = pid
-        self._descriptor = descriptor
-        self._process = psutil.Process(pid) if descriptor is None else None
-
-    @classmethod
-    @contextmanager
-    def open(cls, pid: int) -> Iterator[HeldProcess]:
-        """Hold a process during a block, or raise an error of one line where there is none."""
-        import psutil
-
-        descriptor = None
-        try:
-            descriptor = os.pidfd_open(pid)
-        except (ProcessLookupError, OverflowError):
-            raise no_process(pid) from None
-        except (AttributeError, OSError):  # not on this system, or not allowed in this container
-            pass
-        try:
-            yield cls(pid, descriptor)
-        except psutil.NoSuchProcess:
-            raise no_process(pid) from None
-        finally:
-            if descriptor is not None:
-                os.close(descriptor)
-
-    @property
-    def runs(self) -> bool:
-        return not self.wait(0.0)
-
-    def wait(self, seconds: float) -> bool:
-        """Wait for the end of the process, for a time at most; return whether it has ended."""
-        if self._descriptor is not None:
-            poll = select.poll()
-            poll.register(self._descriptor, select.POLLIN)
-            return bool(poll.poll(1000 * seconds))
-        assert self._process is not None
-        if seconds:
-            time.sleep(seconds)
-        return not self._process.is_running() or _status(self.pid) in (None, "zombie")
-
-
-def no_process(pid: int) -> InputError:
-    """Return the error for a process that does not exist."""
-    return InputError(f"there is no process {pid}", hint="find its process id with `ps` or `nvidia-smi`")
 
 
 Numbering = Literal["here", "unknown"]
@@ -156,7 +99,7 @@ class ProcessWatch:
         users = None if self._simulated else self._users()
         everyone = frozenset[int]().union(*users or ())
         family = self._family_among(everyone)
-        if _all_stopped({self.pid}) or _all_stopped(everyone & family):
+        if all_stopped({self.pid}) or all_stopped(everyone & family):
             return Condition.STOPPED
         return Condition.WORKING if self._simulated else use_of(family, users, numbered=self._numbered)
 
@@ -182,30 +125,6 @@ class ProcessWatch:
             self._family = descendants(self.pid)
             self._others = everyone - self._family
         return self._family
-
-
-def descendants(pid: int) -> frozenset[int]:
-    """Return the process and all that it started, as far as they still run."""
-    import psutil
-
-    try:
-        return frozenset({pid, *(child.pid for child in psutil.Process(pid).children(recursive=True))})
-    except psutil.Error:
-        return frozenset({pid})
-
-
-def _all_stopped(pids: Collection[int]) -> bool:
-    return bool(pids) and all(_status(pid) == "stopped" for pid in pids)
-
-
-def _status(pid: int) -> str | None:
-    """Return the status of a process, as psutil names it; None where it does not exist."""
-    import psutil
-
-    try:
-        return str(psutil.Process(pid).status())
-    except psutil.Error:
-        return None
 
 
 def use_of(
@@ -240,3 +159,9 @@ def users_of(gpus: Sequence[Gpu]) -> Users:
         return known if len(known) == len(found) else None
 
     return ask
+
+
+def is_beside_unfollowed(gpus: Sequence[Gpu]) -> bool:
+    """Return whether this program does not follow its GPUs, which a library simulates for it."""
+    served = any(gpu.spec.simulated and not isinstance(gpu, PlaysWorkloads | RunsWorkloads) for gpu in gpus)
+    return served and is_unfollowed(os.environ)

@@ -14,15 +14,15 @@ from dataclasses import dataclass, replace
 from math import ceil, floor, isfinite
 
 from wattune.control.phase_marks import PhaseMarks, phase_costs
-from wattune.control.reports.output import OutputFollower
 from wattune.control.state import StepTime
-from wattune.control.step_file import OPTIMIZER, NewSteps, StepFollower
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import PhaseCost, PhaseSetting
+from wattune.process.printed_steps import OutputFollower
+from wattune.process.step_file import OPTIMIZER, NewSteps, StepFollower
 from wattune.signals.change import Change, ChangeDetector, CycleCutter, ProgramSample
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples

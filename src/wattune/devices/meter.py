@@ -182,9 +182,12 @@ class Measured(Span):
     def __enter__(self) -> Self:
         before = []
         for gpu in self.gpus:
+            begun_s = time.monotonic() if gpu.refresh is None else inf
             count = gpu.count()
             refresh = gpu.refresh
-            if refresh is not ALWAYS_FRESH:
+            if refresh is None and time.monotonic() - begun_s > SLOW_S:
+                gpu.refresh = _nominal(gpu)  # to learn it would take many more such counts
+            elif refresh is not ALWAYS_FRESH:
                 if refresh is None:
                     self._prepare()
                     return self.__enter__()
@@ -244,13 +247,18 @@ def _learn(gpu: Gpu, wait: Wait) -> None:
     if _moves_at_every_read(gpu):
         gpu.refresh = ALWAYS_FRESH
         return
-    period_s = gpu.spec.sensors.counter_period_s or UNKNOWN_PERIOD_S
-    if period_s > QUICK_REFRESH_S:
+    if _period_s(gpu) > QUICK_REFRESH_S:
         watch(gpu, wait=wait)
     if gpu.refresh is None:
-        gpu.refresh = Refresh(period_s, time_of(gpu)(), 0.0, period_s)
+        gpu.refresh = _nominal(gpu)
     if gpu.refresh.period_s <= QUICK_REFRESH_S:
         gpu.refresh = ALWAYS_FRESH
+
+
+def _nominal(gpu: Gpu) -> Refresh:
+    """Return the refresh of a counter that was not watched: its phase may be any."""
+    period_s = _period_s(gpu)
+    return Refresh(period_s, time_of(gpu)(), 0.0, period_s)
 
 
 def _moves_at_every_read(gpu: Gpu) -> bool:

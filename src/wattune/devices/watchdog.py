@@ -18,11 +18,11 @@ import time
 from collections.abc import Callable
 
 from wattune.core.errors import ConfigError, DeviceBusy, WattuneError
+from wattune.core.run_folder import has_left, places, remove_left
 from wattune.devices.claim import Claim, Damaged, Left
 from wattune.devices.entry import KNOBS, Entry
 from wattune.devices.journal import Journal, boot_id
 from wattune.devices.nvml.undo import Refused, undo_entry
-from wattune.devices.run_folder import has_left, places, remove_left
 
 Undo = Callable[[Entry, float], tuple[str, ...]]
 """Undoes an entry that was last written at a Unix time; returns a line about each knob that is not ours any more."""

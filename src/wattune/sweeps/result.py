@@ -11,12 +11,12 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import TYPE_CHECKING
 
-from wattune.control.python_command import command_title
 from wattune.core.frontier import History
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.measurement import Measurement, ratio_error
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.tariff import Footprint, Tariff
+from wattune.process.python_command import command_title
 from wattune.render.quantity import quantity
 from wattune.sweeps.frontier_view import FrontierView, recommended, view_settings
 from wattune.sweeps.repeats import merged

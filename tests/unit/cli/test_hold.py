@@ -8,9 +8,12 @@ import sys
 
 import pytest
 
+from fakes import FakeGpu
 from processes import wait_until
 from wattune.cli.hold import unheld_line
 from wattune.cli.main import run
+from wattune.cli.measured_program import held
+from wattune.core.errors import DeviceError, InputError
 from wattune.core.reading import Reading, Throttle, Trace
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.emulator.node import Privilege
@@ -133,6 +136,21 @@ def test_without_a_command_it_holds_until_a_signal(emulated_node, number, code):
     assert "energy J" in rest
     assert "Traceback" not in rest
     assert node.setting(0) == FOUND
+
+
+class Stuck(FakeGpu):
+    """A GPU that cannot be restored."""
+
+    def restore(self):
+        raise DeviceError("the driver is gone")
+
+
+def test_a_gpu_that_cannot_be_restored_is_named_also_where_something_else_fails(capfd):
+    with pytest.raises(InputError, match="something else"), held((Stuck(),), Setting(sm_mhz=1410)):
+        raise InputError("something else", hint="")
+    assert capfd.readouterr().err.startswith(
+        "warning: Fake GPU (simulated) could not be restored: the driver is gone\nhint: "
+    )
 
 
 def trace(*readings):

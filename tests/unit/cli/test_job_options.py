@@ -23,13 +23,14 @@ from wattune.cli.job.program import (
 from wattune.cli.job.recurrence import Attempt, Patience, ReportListener, run_recurrence
 from wattune.cli.job.steps import ProgramSteps
 from wattune.cli.main import run
-from wattune.cli.training_child import Ending, ReportWatch
 from wattune.control.progress_estimator import ProgressEstimator
-from wattune.control.reports.report import NoMemory, Report, StepReport, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobGpu, JobRun, Outcome
 from wattune.core.tariff import Tariff
 from wattune.levels.job.session import NO_DOUBT, RunVerdict
+from wattune.process.patterns import NoMemory, Report, StepReport, Unreadable
+from wattune.process.program import Program, ProgramEnd
+from wattune.process.watched import Reported, Watch
 
 # definitions
 
@@ -135,7 +136,7 @@ RUN = JobRun(id="abc", order=7, recurrence=3, batch_size=64, gpu=GPU)
 
 def program(*command_line, rate=None, workload="resnet50", gpus=4, **watch):
     return JobProgram(
-        command_line=command_line, watch=ReportWatch(**watch), rate=rate, workload=workload, gpus=(None,) * gpus
+        program=Program(command=command_line), watch=Watch(**watch), rate=rate, workload=workload, gpus=(None,) * gpus
     )
 
 
@@ -143,8 +144,9 @@ def test_a_program_for_one_run(tmp_path):
     asked = program(
         "train", "{local_batch_size}", "{learning_rate}", rate=ScaledRate(0.1, 32, "linear"), file=tmp_path / "{run_id}"
     )
-    command_line, watch, environment = asked.for_run(RUN)
-    assert command_line == ("train", "16", "0.2")
+    started, watch = asked.for_run(RUN)
+    environment = started.variables
+    assert started.command == ("train", "16", "0.2")
     assert watch.file == tmp_path / "abc"
     ours = {name: value for name, value in environment.items() if name.startswith("WATTUNE_")}
     assert ours["WATTUNE_METRIC_FILE"] == str(tmp_path / "abc")
@@ -207,7 +209,7 @@ def listener(linger_s=10.0):
 
 
 def ending(code=0, *, interrupted=False, asked=False, tail=""):
-    return Ending(code, signal.SIGTERM if interrupted else None, asked, tail)
+    return ProgramEnd(code, signal.SIGTERM if interrupted else None, asked, tail)
 
 
 def test_each_event_is_reported_once_and_none_after_the_end():
@@ -220,21 +222,21 @@ def test_each_event_is_reported_once_and_none_after_the_end():
         Unreadable("what?"),
         Unreadable("again?"),
     ):
-        assert not taker.take(report).stop
+        assert not taker.take(Reported((report,))).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1], ["what?"])
-    assert taker.take(Report(1.0, 2)).within_s == 10.0
+    assert taker.take(Reported((Report(1.0, 2),))).within_s == 10.0
     for report in (StepReport(9), Report(0.5, 3), NoMemory(), Unreadable("late")):
-        assert taker.take(report).stop
+        assert taker.take(Reported((report,))).stop
     assert (live.steps, live.metrics, warnings) == (5, [0.1, 1.0], ["what?"])
     assert taker.outcome(ending(1, tail="out of memory")) is Outcome.REACHED
 
 
 def test_a_run_that_is_stopped_gets_no_time_and_one_that_may_go_on_all():
     _, taker, _ = listener()
-    assert taker.take(Report(-1.0)).within_s == 0.0
+    assert taker.take(Reported((Report(-1.0),))).within_s == 0.0
     assert taker.outcome(ending(143)) is Outcome.STOPPED
     _, taker, _ = listener(linger_s=None)
-    assert not taker.take(Report(1.0)).stop
+    assert not taker.take(Reported((Report(1.0),))).stop
 
 
 @pytest.mark.parametrize(
@@ -253,7 +255,7 @@ def test_a_run_that_is_stopped_gets_no_time_and_one_that_may_go_on_all():
 def test_how_a_run_ended_follows_from_how_its_program_did(end, reports, outcome):
     _, taker, _ = listener()
     for _ in range(reports):
-        taker.take(Report(0.1))
+        taker.take(Reported((Report(0.1),)))
     assert taker.outcome(end) is outcome
 
 
@@ -279,11 +281,9 @@ def test_exit_codes(outcome, end, code):
 
 def test_a_command_that_cannot_be_run_ends_its_run():
     live = Live()
-    patience = Patience(attempts=1, linger_s=0.0, grace_s=1.0)
+    patience = Patience(attempts=1, linger_s=0.0)
     with pytest.raises(InputError, match="there is no command 'no-such'"):
-        run_recurrence(
-            program("no-such", gpus=0), lambda: live, patience, tariff=Tariff(), quiet=True, say=lambda _: None
-        )
+        run_recurrence(program("no-such", gpus=0), lambda: live, patience, tariff=Tariff(), say=lambda _: None)
     assert isinstance(live.ended[0], InputError)
 
 

@@ -3,7 +3,7 @@ import json
 import pytest
 
 from wattune.cli.main import run
-from wattune.cli.measure import _covered
+from wattune.cli.measured_program import _covered
 from wattune.core.reading import Reading, Trace
 
 

@@ -9,18 +9,19 @@ from typing import Any
 
 import pytest
 
-from wattune.cli.counted_program import counted_command
+from wattune.cli.counted_program import CountedCommand
 from wattune.cli.main import run
+from wattune.cli.program_options import ProgramOptions
 from wattune.cli.sweep.output import _no_recommendation
 from wattune.cli.sweep.work import CommandTrial, CommandWork
 from wattune.control.counted_work import CountedWork
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS
-from wattune.control.step_file import UNFOLLOWED
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.process.step_file import UNFOLLOWED
 from wattune.store.sql_store import open_store
 from wattune.sweeps.result import StartUp
 
@@ -252,7 +253,7 @@ def test_a_sweep_without_recommendation_says_once_what_to_do(doubt: str, monkeyp
 
 
 def command_work(*trials: tuple[Setting, Measurement]) -> CommandWork:
-    program = counted_command(["true"], None, injects=True, grace_s=1.0, to_stderr=True)
+    program = CountedCommand.of(["true"], ProgramOptions(), to_stderr=True)
     work = CommandWork(BusyGpu(), program, 1)
     for setting, whole in trials:
         work.trials.append(CommandTrial(setting, whole, None, None, None, None, None))

@@ -13,19 +13,22 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.child import check_command
-from wattune.cli.training_child import ReportWatch
-from wattune.control.reports.file import check_place
-from wattune.control.reports.report import MetricPattern, StepPattern
 from wattune.core.errors import InputError
 from wattune.core.job import Job, JobGpu, JobRun, check_name
 from wattune.devices.gpu import play_on_simulated
 from wattune.levels.job.options import MAX_EPOCHS, scaled_rate
+from wattune.process.metric_file import check_place
+from wattune.process.patterns import MetricPattern, StepPattern
+from wattune.process.program import Program, check_command
+from wattune.process.watched import Watch
 from wattune.workloads.catalog import make_workload
 
 if TYPE_CHECKING:
     from wattune.devices.gpu import Gpu
 
+
+LATE_S = 1.0
+"""After a signal, reports are answered for so long at most: the GPUs of a slow driver are to be restored soon."""
 
 PLACEHOLDERS = {
     "batch_size": "the batch size over all GPUs",
@@ -84,10 +87,11 @@ class ScaledRate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobProgram:
-    """The program of a job: its command, its reports and its GPUs."""
+    """The program of a job, its reports and its GPUs."""
 
-    command_line: tuple[str, ...]
-    watch: ReportWatch
+    program: Program
+    """With the command line of all runs."""
+    watch: Watch
     rate: ScaledRate | None = None
     workload: str
     """Workload of simulated GPUs, at the batch size of the run unless it names one."""
@@ -98,7 +102,7 @@ class JobProgram:
 
     def check(self, job: Job) -> bool:
         """Raise an error for what cannot work in any run; return whether the command has the batch size."""
-        names = used((*self.command_line, str(self.watch.file or ""), self.workload))
+        names = used((*self.program.command, str(self.watch.file or ""), self.workload))
         if "learning_rate" in names and self.rate is None:
             raise InputError(
                 "the command contains {learning_rate} and none is given",
@@ -108,8 +112,8 @@ class JobProgram:
             _check_divisible(job.batch_sizes, max(len(self.gpus), 1))
         gpu = JobGpu(name="", simulated=False, max_power_w=0.0, count=max(len(self.gpus), 1))
         example = JobRun(id="run", order=0, recurrence=0, batch_size=job.default_batch_size, gpu=gpu)
-        command_line, watch, _ = self.for_run(example)
-        check_command(command_line)
+        program, watch = self.for_run(example)
+        check_command(program.command)
         if watch.file is not None:
             check_place(watch.file)
         self.play(example)
@@ -124,13 +128,14 @@ class JobProgram:
             values["learning_rate"] = f"{self.rate.at_size(run.batch_size):.12g}"
         return values
 
-    def for_run(self, run: JobRun) -> tuple[tuple[str, ...], ReportWatch, dict[str, str]]:
-        """Return the command line, the reports to watch and the environment of one run."""
+    def for_run(self, run: JobRun) -> tuple[Program, Watch]:
+        """Return the program and the reports to watch of one run."""
         values = self.values(run)
         watch = self.watch
         if watch.file is not None:
             watch = replace(watch, file=Path(filled(str(watch.file), values)))
-        return tuple(filled(text, values) for text in self.command_line), watch, _environment(values, watch)
+        command = tuple(filled(text, values) for text in self.program.command)
+        return replace(self.program, command=command, environment=_environment(values, watch)), watch
 
     def play(self, run: JobRun) -> None:
         """Run the workload of this batch size on every simulated GPU of this process."""
@@ -140,13 +145,10 @@ class JobProgram:
         play_on_simulated(self.gpus, make_workload(name))
 
 
-def _environment(values: Mapping[str, str], watch: ReportWatch) -> dict[str, str]:
+def _environment(values: Mapping[str, str], watch: Watch) -> dict[str, str]:
     ours = {f"WATTUNE_{name.upper()}": value for name, value in values.items() if name != "seed"}
     if watch.file is not None:
         ours["WATTUNE_METRIC_FILE"] = str(watch.file.absolute())
-    if watch.reads_output:
-        # Python buffers what goes into a pipe, which would delay the metric.
-        ours["PYTHONUNBUFFERED"] = os.environ.get("PYTHONUNBUFFERED") or "1"
     return {**os.environ, **ours}
 
 
@@ -182,18 +184,17 @@ METRIC_SOURCES = ("metric_file", "metric_pattern")
 """Fields of a job, of which one is given."""
 
 
-def watch_of(job: Job) -> ReportWatch:
+def watch_of(job: Job) -> Watch:
     """Return where the metric and the steps of a job are found."""
     if all(getattr(job, name) is None for name in METRIC_SOURCES):
         raise InputError(
             "no option gives the source of the metric",
             hint="add --metric-pattern 'accuracy: ([0-9.]+)' or --metric-file FILE",
         )
-    return ReportWatch(
-        file=None if job.metric_file is None else Path(job.metric_file),
-        pattern=None if job.metric_pattern is None else MetricPattern.parse(job.metric_pattern),
-        steps=None if job.step_pattern is None else StepPattern.parse(job.step_pattern),
-    )
+    steps = () if job.step_pattern is None else (StepPattern.parse(job.step_pattern),)
+    metrics = () if job.metric_pattern is None else (MetricPattern.parse(job.metric_pattern),)
+    file = None if job.metric_file is None else Path(job.metric_file)
+    return Watch(patterns=(*steps, *metrics), file=file, late_s=LATE_S)
 
 
 def parse_sizes(text: str) -> tuple[int, ...]:

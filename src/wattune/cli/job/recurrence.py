@@ -5,23 +5,21 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from wattune.cli.job.program import JobProgram
 from wattune.cli.job.steps import POLL_S, ProgramSteps
-from wattune.cli.training_child import Ending, run_watched
 from wattune.control.actuator import restored_if_slow
-from wattune.control.reports.report import Answer, AnyReport, NoMemory, Report, StepCount, StepReport, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobRun, Outcome
+from wattune.process.patterns import AnyReport, NoMemory, Report, StepCount, StepPattern, StepReport, Unreadable
+from wattune.process.program import ProgramEnd
+from wattune.process.watched import GO_ON, Answer, Reported, run_watched
 
 if TYPE_CHECKING:
     from wattune.core.tariff import Tariff
     from wattune.levels.job.session import RecurringRun
-
-
-GO_ON = Answer()
 
 _OUT_OF_MEMORY = re.compile(
     r"out of memory|OutOfMemory|out_of_memory|cudaErrorMemoryAllocation|RESOURCE_EXHAUSTED", re.IGNORECASE
@@ -44,13 +42,14 @@ class ReportListener:
         self._no_memory = False
         self.reports = 0
 
-    def take(self, report: AnyReport) -> Answer:
+    def take(self, reported: Reported) -> Answer:
         """Take a report and answer it; once the run is over, reports change nothing."""
-        if self._live.verdict is None and not self._no_memory:
-            self._count(report)
+        for report in reported.reports:
+            if self._live.verdict is None and not self._no_memory:
+                self._count(report, reported.age_s)
         return self._answer()
 
-    def outcome(self, ending: Ending) -> Outcome:
+    def outcome(self, ending: ProgramEnd) -> Outcome:
         """Return the outcome: that of the verdict or, without one, from how the program ended."""
         if self._live.verdict is not None:
             return self._live.verdict.outcome
@@ -61,7 +60,7 @@ class ReportListener:
             return Outcome.CRASHED  # without a report, nothing is known of its batch size
         return Outcome.MISSED
 
-    def _count(self, report: AnyReport) -> None:
+    def _count(self, report: AnyReport, age_s: float) -> None:
         match report:
             case Report() if self._counted.is_new(report):
                 self._counted = self._counted.reported(report)
@@ -70,7 +69,7 @@ class ReportListener:
             case StepReport():
                 self._counted, count = self._counted.stepped(report)
                 if count:
-                    self._steps.reported(count)
+                    self._steps.reported(count, age_s=age_s)
             case NoMemory():
                 self._no_memory = True
             case Unreadable(complaint) if not self._warned:
@@ -98,7 +97,7 @@ class Attempt:
 
     run: JobRun
     why: str
-    ending: Ending
+    ending: ProgramEnd
 
     @property
     def exit_code(self) -> int:
@@ -120,8 +119,6 @@ class Patience:
     attempts: int
     linger_s: float | None
     """Time to save the model once the target is reached; None does not end the program then."""
-    grace_s: float
-    """From SIGTERM to SIGKILL."""
 
 
 def run_recurrence(
@@ -130,7 +127,6 @@ def run_recurrence(
     patience: Patience,
     *,
     tariff: Tariff,
-    quiet: bool,
     say: Say,
 ) -> tuple[Attempt, ...]:
     """Run the program until it reaches the target, an outcome forbids a repetition, or the attempts are used up."""
@@ -140,7 +136,7 @@ def run_recurrence(
     attempts: list[Attempt] = []
     while len(attempts) < patience.attempts:
         replaces = attempts[-1].run.id if attempts else None
-        attempts.append(_attempt(program, new_run(), patience, replaces=replaces, quiet=quiet, say=say))
+        attempts.append(_attempt(program, new_run(), patience, replaces=replaces, say=say))
         run = attempts[-1].run
         say(end_line(run, attempts[-1].why, tariff))
         for line in trust_lines(run.gpu.simulated and len(attempts) == 1, run.gpu.name):
@@ -150,27 +146,18 @@ def run_recurrence(
     return tuple(attempts)
 
 
-def _attempt(
-    program: JobProgram, live: RecurringRun, patience: Patience, *, replaces: str | None, quiet: bool, say: Say
-) -> Attempt:
+def _attempt(program: JobProgram, live: RecurringRun, patience: Patience, *, replaces: str | None, say: Say) -> Attempt:
     try:
         run = live.start(replaces=replaces)
         program.play(run)
         say(f"run {run.id[:8]}: batch size {run.batch_size}: {run.why}")
-        command_line, watch, environment = program.for_run(run)
-        counted = ProgramSteps.of(live, injects=program.injects, has_pattern=watch.steps is not None, warn=say)
+        started, watch = program.for_run(run)
+        has_pattern = any(isinstance(pattern, StepPattern) for pattern in watch.patterns)
+        counted = ProgramSteps.of(live, injects=program.injects, has_pattern=has_pattern, uid=started.uid, warn=say)
         with counted as (steps, hooked):
             listener = ReportListener(live, steps, linger_s=patience.linger_s, warn=say)
-            ending = run_watched(
-                command_line,
-                watch,
-                listener.take,
-                environment=hooked(environment),
-                quiet=quiet,
-                grace_s=patience.grace_s,
-                on_wait=steps.follow,
-                wait_s=POLL_S,
-            )
+            started = replace(started, environment=hooked(started.variables))
+            ending = run_watched(started, watch, listener.take, warn=say, on_wait=steps.follow, wait_s=POLL_S)
         why = "" if live.verdict is None else live.verdict.why
         with restored_if_slow(program.gpus):
             run = live.end(listener.outcome(ending))

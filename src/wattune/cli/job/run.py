@@ -9,9 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import program_options
-from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import json_option, print_error, print_json, stderr_console
+from wattune.cli.program_options import ProgramOptions, steps_and_program_options
 from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError, WattuneError
 from wattune.levels.job.options import MAX_EPOCHS, RULES, JobKnob
@@ -59,8 +58,6 @@ searcher_option = click.option(
 @click.option("--objective", help="What to save: cost:0.5, energy:5%, deadline:2h …  [default: cost:0.5]")
 @click.option("--metric-file", metavar="FILE", help="The program writes its metric into this file.")
 @click.option("--metric-pattern", metavar="REGEX", help="The program prints its metric: 'accuracy: ([0-9.]+)'.")
-@click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
-@click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
 @click.option("--device", "devices", multiple=True, help="GPU of the job: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--workload", default="resnet50", show_default=True, help="The workload that simulated GPUs play.")
 @click.option(
@@ -89,8 +86,7 @@ searcher_option = click.option(
     help="Seconds to save the model, once the target is reached, before the program is ended.",
 )
 @click.option("--keep-going", is_flag=True, help="Do not end the program when the target is reached.")
-@require_gpu_option
-@program_options
+@steps_and_program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def run(
@@ -103,8 +99,6 @@ def run(
     objective: str | None,
     metric_file: str | None,
     metric_pattern: str | None,
-    step_pattern: str | None,
-    no_inject: bool,
     devices: tuple[str, ...],
     workload: str,
     knob: str,
@@ -114,7 +108,7 @@ def run(
     attempts: int,
     linger_s: float,
     keep_going: bool,
-    grace_s: float,
+    starting: ProgramOptions,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> int:
@@ -151,7 +145,7 @@ def run(
         objective=objective,
         metric_file=metric_file,
         metric_pattern=metric_pattern,
-        step_pattern=step_pattern,
+        step_pattern=starting.step_pattern,
     )
     config = load_config()
     tariff = config.tariff
@@ -162,16 +156,21 @@ def run(
     for line in changed:
         _say(f"{name} is redefined: {line}")
     asked = JobProgram(
-        command_line=command_line, watch=watch_of(job), rate=rate, workload=workload, injects=not no_inject
+        program=replace(starting.program(command_line), places=(2, 2) if as_json else (1, 2)),
+        watch=watch_of(job),
+        rate=rate,
+        workload=workload,
+        injects=not starting.no_inject,
     )
     asked.check(job)
+    starting.name_user()
     with open_gpus(*devices, wall_clock=True) as gpus:
         program = replace(asked, gpus=gpus)
         if not program.check(job):
             _say("the command has no {batch_size}; the program must read WATTUNE_BATCH_SIZE")
-        patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s, grace_s=grace_s)
+        patience = Patience(attempts=attempts, linger_s=None if keep_going else linger_s)
         new_run = _runs(job, gpus, knob=JobKnob(knob), searcher=searcher, worker=worker, state_dir=config.state_dir)
-        done = run_recurrence(program, new_run, patience, tariff=tariff, quiet=as_json, say=_say)
+        done = run_recurrence(program, new_run, patience, tariff=tariff, say=_say)
     if as_json:
         print_json(_document(job, searcher, changed, done, tariff))
     complaint = _complaint(job, done)

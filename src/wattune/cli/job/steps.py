@@ -8,12 +8,11 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from wattune.cli.calling_user import program_uid
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS, PATTERN, ProgressEstimator
-from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed
 from wattune.core.errors import DeviceError
 from wattune.devices.gpu import PlaysWorkloads, time_of
 from wattune.levels.job.session import NO_DOUBT, Following, served_following
+from wattune.process.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -49,7 +48,7 @@ class ProgramSteps:
     @classmethod
     @contextmanager
     def of(
-        cls, live: RecurringRun, *, injects: bool, has_pattern: bool, warn: Callable[[str], None]
+        cls, live: RecurringRun, *, injects: bool, has_pattern: bool, uid: int | None, warn: Callable[[str], None]
     ) -> Iterator[tuple[ProgramSteps, Callable[[Mapping[str, str]], Mapping[str, str]]]]:
         """Count the steps of a program until the block ends; return its environment too, made from that of others."""
         watch = ProgressEstimator(live.gpus[0].spec.sensors)
@@ -59,13 +58,13 @@ class ProgramSteps:
         if not injects or live.following.refused is not None:
             yield cls(live, watch, warn=warn), lambda environment: environment
             return
-        with StepFile.made(program_uid()) as file:
+        with StepFile.made(uid) as file:
             watch.hook = StepFollower(file)
             yield cls(live, watch, warn=warn), file.environment
 
-    def reported(self, count: int) -> None:
-        """Count steps that the program reported just now."""
-        self._with_time(lambda now_s: self._watch.report(now_s, count))
+    def reported(self, count: int, *, age_s: float) -> None:
+        """Count steps that the program reported so long ago."""
+        self._with_time(lambda now_s: self._watch.report(now_s - age_s, count))
 
     def follow(self) -> None:
         """Count the steps that the program's Python has counted, and look at the energy counters."""

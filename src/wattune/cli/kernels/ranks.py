@@ -14,10 +14,9 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattune.cli.calling_user import name_root_program
-from wattune.cli.child import run_child
 from wattune.cli.kernels.searching import bars, measured_kernels
 from wattune.cli.output import stderr_console
+from wattune.cli.program_options import name_root_program
 from wattune.config import Config
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError, InputError
@@ -34,6 +33,8 @@ from wattune.levels.overlap.trial_file import (
 )
 from wattune.levels.overlap.view.kernel_report import SearchedKernels
 from wattune.physics.catalog import load_model
+from wattune.process.program import Program
+from wattune.process.watched import run_printed
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord
 
@@ -65,7 +66,9 @@ def run_ranks(command_line: Sequence[str], request: MeasureRequest, model: Parti
     # Lines of the program would be overwritten by the bars, unless they are printed above them.
     say = partial(screen.print, markup=False, soft_wrap=True) if screen.is_terminal else None
     with _followed(file, model, request, screen):
-        code = run_child(command_line, environment=_environment(request), stdout_to_stderr=quiet, on_line=say).exit_code
+        places = (2 if quiet else 1, 2)
+        program = Program(command=command_line, environment=_environment(request), places=places)
+        code = (program.run() if say is None else run_printed(program, say)).exit_code
     header = read_header(file)
     if header is None:
         if code:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import shlex
-import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +12,12 @@ from typing import TYPE_CHECKING
 
 import click
 
-from wattune.cli.child import Forwarding, check_command, leave_by, program_options, start_child, wait_for
 from wattune.cli.output import json_option, print_error, print_json, print_line, print_table, remark
+from wattune.cli.program_options import ProgramOptions, program_options
 from wattune.config import Config, load_config
 from wattune.core.errors import DeviceError, InputError, StoreError
 from wattune.core.reading import Throttle
+from wattune.process.program import Program, leave_by
 
 if TYPE_CHECKING:
     from wattune.devices.gpu import Gpu
@@ -44,7 +44,7 @@ _RUN_A_PROGRAM = "run a program meanwhile: wattune layers switch-latency -- COMM
 )
 @click.option("--workload", help="The workload of a simulated GPU.  [default: short equal kernels]")
 @click.option("--no-store", is_flag=True, help="Do not store the result in the history.")
-@program_options
+@program_options("grace_s", "as_root")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def switch_latency(
@@ -53,7 +53,7 @@ def switch_latency(
     repeats: int,
     workload: str | None,
     no_store: bool,
-    grace_s: float,
+    starting: ProgramOptions,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
@@ -69,15 +69,17 @@ def switch_latency(
     from wattune.workloads.catalog import make_workload
 
     config, started_at, listed = load_config(), datetime.now(UTC), _listed(clocks)
+    program = None
     if command_line:
-        check_command(command_line)
+        starting.check(command_line)
+        program = replace(starting.program(command_line), places=(2, 2))
     if workload is not None:
         make_workload(workload)
     name = config.device if device is None else device
     with open_gpu(name, replace(api.surroundings(config), switching="real")) as gpu:
         switches = planned_switches(gpu.spec, repeats=repeats, clocks_mhz=listed)
         start_s = gpu.count().time_s
-        found = _measured(gpu, switches, workload=workload, command_line=command_line, grace_s=grace_s)
+        found = _measured(gpu, switches, workload=workload, program=program)
         time_s = gpu.count().time_s - start_s
     _check(found)
     if not no_store:
@@ -102,8 +104,7 @@ def _measured(
     switches: tuple[ClockSwitch, ...],
     *,
     workload: str | None,
-    command_line: tuple[str, ...],
-    grace_s: float,
+    program: Program | None,
 ) -> SwitchLatency:
     """Measure with the load that the GPU can have: its own if it is simulated, else the command."""
     from wattune.control.actuator import passes_by_itself
@@ -112,7 +113,7 @@ def _measured(
     from wattune.workloads.catalog import make_workload
 
     if isinstance(gpu, PlaysWorkloads):
-        if command_line:
+        if program is not None:
             raise InputError(
                 f"{gpu.spec.label} runs a load of its own and no command",
                 hint="wattune simulate --switching real -- wattune layers switch-latency -- COMMAND",
@@ -129,33 +130,33 @@ def _measured(
         raise InputError(f"{gpu.spec.label} is played from a file", hint="choose a GPU: nvml:0, sim:a100")
     remark(f"{len(switches)} changes of clocks on {gpu.spec.label}, up to 2 s each")
     polling = ClockPolling(wait=time.sleep)
-    if not command_line:
+    if program is None:
         return measure_switching(gpu, switches, polling=polling, load=None)
-    with _running(command_line, grace_s) as is_over:
+    with _running(program) as is_over:
         _await_load(gpu, is_over)
-        found = measure_switching(gpu, switches, polling=polling, load=shlex.join(command_line), is_over=is_over)
+        found = measure_switching(gpu, switches, polling=polling, load=shlex.join(program.command), is_over=is_over)
         if is_over():
             done = found.sm.tried + (found.mem.tried if found.mem else 0)
-            remark(f"{command_line[0]} ended after {done} of {len(switches)} changes; the figures are those until then")
+            remark(
+                f"{program.command[0]} ended after {done} of {len(switches)} changes; the figures are those until then"
+            )
     return found
 
 
 @contextmanager
-def _running(command_line: tuple[str, ...], grace_s: float) -> Iterator[Callable[[], bool]]:
+def _running(program: Program) -> Iterator[Callable[[], bool]]:
     """Run a command during a block, and end it after that; yield a function that returns whether it has ended.
 
     A signal ends the measurement too, however the command takes it.
     """
-    with Forwarding(grace_s=grace_s) as forwarding:
-        process = start_child(command_line, stdout=sys.stderr.fileno())
-        forwarding.to(process)
+    with program.started() as running:
         try:
-            yield lambda: process.poll() is not None or forwarding.received is not None
+            yield lambda: running.has_ended or running.received is not None
         finally:
-            forwarding.ask_to_end()
-            wait_for(process, meanwhile=forwarding.kill_overdue)
-    if forwarding.received is not None:
-        leave_by(forwarding.received)
+            running.ask_to_end()
+            running.wait()
+    if running.received is not None:
+        leave_by(running.received)
 
 
 def _await_load(gpu: Gpu, is_over: Callable[[], bool]) -> None:

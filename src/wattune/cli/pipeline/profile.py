@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import signal
 import tempfile
 import time
 from dataclasses import dataclass
@@ -12,8 +11,6 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.calling_user import name_root_program
-from wattune.cli.child import check_command, grace_option, run_child
 from wattune.cli.output import (
     FILE,
     check_writable,
@@ -26,8 +23,10 @@ from wattune.cli.output import (
     trust_lines,
     write_text,
 )
+from wattune.cli.program_options import ProgramOptions, name_root_program, program_options
 from wattune.config import PROFILE_FOLDER
 from wattune.core.errors import InputError
+from wattune.process.program import Program, Running, check_command
 
 if TYPE_CHECKING:
     from wattune.levels.pipeline.profile_parts import ProfilePart
@@ -44,10 +43,12 @@ GRACE_S = 10.0
 @click.option("--out", type=FILE, required=True, help="The stage profile (CSV); one that was begun is continued.")
 @click.option("--clocks", type=click.IntRange(2, 1000), default=8, show_default=True, help="Core clocks to measure.")
 @click.option("--stop", is_flag=True, help="End the program when all clocks are measured.")
-@grace_option
+@program_options("grace_s")
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
-def profile(out: Path, clocks: int, stop: bool, grace_s: float, as_json: bool, command_line: tuple[str, ...]) -> int:
+def profile(
+    out: Path, clocks: int, stop: bool, starting: ProgramOptions, as_json: bool, command_line: tuple[str, ...]
+) -> int:
     """Run a training program and collect the stage profile that its ranks measure.
 
     The program wraps its schedule with `profiled(schedule, gpu)` of wattune.integrations.pipelining, or has the hooks
@@ -61,15 +62,16 @@ def profile(out: Path, clocks: int, stop: bool, grace_s: float, as_json: bool, c
     name_root_program("its ranks set the clocks")
     with tempfile.TemporaryDirectory(prefix="wattune-profile-") as folder:
         write_request(Path(folder), ProfileRequest(str(out.absolute()), clocks))
-        collector = _Collector(Path(folder), out, stop)
-        code = run_child(
-            command_line,
+        program = Program(
+            command=command_line,
             environment={**os.environ, PROFILE_FOLDER: folder},
-            stdout_to_stderr=as_json,
-            on_start=collector.started,
-            on_wait=collector.collect,
-            grace_s=grace_s,
-        ).exit_code
+            places=(2, 2) if as_json else None,
+            grace_s=starting.grace_s,
+        )
+        with program.started() as running:
+            collector = _Collector(Path(folder), out, running if stop else None)
+            running.wait(collector.collect)
+            code = running.end().exit_code
         collector.collect()
     try:
         found = collector.result(code)
@@ -113,9 +115,9 @@ class _Collector:
 
     folder: Path
     out: Path
-    stop: bool
+    running: Running | None
+    """The program, where it is ended once the profile is complete."""
     stopped: bool = False
-    _pid: int | None = None
     _parts: tuple[ProfilePart, ...] = ()
     _shown: int | None = None
     """Clocks that were measured when the progress was shown last."""
@@ -125,9 +127,6 @@ class _Collector:
     _complete_s: float | None = None
     """When all clocks were found to be measured."""
     _refused: InputError | None = None
-
-    def started(self, pid: int) -> None:
-        self._pid = pid
 
     def collect(self) -> None:
         """Merge what is new; an error is kept for the end, since the program must not notice it."""
@@ -141,8 +140,8 @@ class _Collector:
             except InputError as error:
                 self._refused = error
                 remark(f"The profile cannot be merged: {error.message}.")
-        if self.is_complete and self.stop:
-            self._end()
+        if self.is_complete and self.running is not None:
+            self._end(self.running)
 
     @property
     def is_complete(self) -> bool:
@@ -176,12 +175,12 @@ class _Collector:
         left = len(part.clocks_mhz) - done
         return f"about {each_s * left:.0f} s left" if left else "complete, the GPUs are restored"
 
-    def _end(self) -> None:
+    def _end(self, running: Running) -> None:
         """Ask the program to end, once it had time to do so by itself."""
         self._complete_s = self._complete_s or time.monotonic()
-        if not self.stopped and time.monotonic() - self._complete_s > GRACE_S and self._pid is not None:
+        if not self.stopped and time.monotonic() - self._complete_s > GRACE_S and not running.has_ended:
             self.stopped = True
-            os.kill(self._pid, signal.SIGTERM)
+            running.ask_to_end()
 
     def result(self, code: int) -> _Profiled:
         """Return the complete profile; raise where there is none."""

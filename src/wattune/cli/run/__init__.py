@@ -6,17 +6,15 @@ import os
 import sys
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import partial, wraps
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from wattune.cli.child import program_options
-from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, json_option, remark
-from wattune.cli.step_options import step_options
+from wattune.cli.program_options import ProgramOptions, program_options
 from wattune.levels.run.policies import POLICIES
 
 if TYPE_CHECKING:
@@ -75,20 +73,14 @@ def tuning_options(function: Callable[..., int]) -> Callable[..., int]:
 @click.command(context_settings={"allow_interspersed_args": False})
 @click.option("--device", "devices", multiple=True, help="GPU of the program: auto, nvml:0, sim:a100 … (repeatable).")
 @click.option("--per-gpu", is_flag=True, help="Tune each GPU by itself, for programs that do not work together.")
-@step_options
-@click.option("--phase-pattern", metavar="REGEX", help="It prints this, with a name, where a phase of one begins.")
-@require_gpu_option
-@program_options
+@program_options("step_pattern", "no_inject", "phase_pattern", "require_gpu", "grace_s", "as_root")
 @tuning_options
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, required=True, metavar="-- COMMAND…")
 def command(
     options: TuningOptions,
     devices: tuple[str, ...],
     per_gpu: bool,
-    step_pattern: str | None,
-    no_inject: bool,
-    phase_pattern: str | None,
-    grace_s: float,
+    starting: ProgramOptions,
     command_line: tuple[str, ...],
 ) -> int:
     """Run any program and tune the clocks of its GPU meanwhile, so that it spends less and is hardly slower.
@@ -102,28 +94,27 @@ def command(
     had. The live screen is shown where standard error is a terminal and standard output is not, or with --screen; it
     has the last lines of the program, and a log has all of them.
     """
-    from wattune.cli.calling_user import give_to_program, program_uid
-    from wattune.cli.child import check_command
     from wattune.cli.gpus import open_gpus
-    from wattune.cli.run.gpu_opening import GpuOpening
     from wattune.cli.run.processor_time import load_matrices
 
     load_matrices()
-    from wattune.cli.run.program import Program
     from wattune.cli.run.program_log import ProgramLog
     from wattune.cli.run.screen import RUN_KEYS, RunScreen
     from wattune.cli.run.tuning import TunedProgram
     from wattune.config import load_config
     from wattune.control.progress_estimator import PATTERN
-    from wattune.control.reports.output import OutputFollower
-    from wattune.control.reports.printed import PrintedLines
-    from wattune.control.reports.report import PhasePattern, StepPattern
-    from wattune.control.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed, is_unfollowed
     from wattune.devices.gpu import PlaysWorkloads
     from wattune.devices.guarded import leaving_by_exception
+    from wattune.process.beside import Opening, failure_text
+    from wattune.process.output import PrintedLines
+    from wattune.process.patterns import PhasePattern, StepPattern
+    from wattune.process.printed_steps import OutputFollower
+    from wattune.process.step_file import UNFOLLOWED, StepFile, StepFollower, is_followed, is_unfollowed
+    from wattune.process.watched import run_counted
 
-    check_command(command_line)
+    starting.check(command_line, quiet=options.quiet)
     tuned = TunedProgram(options, command_line)
+    step_pattern, phase_pattern = starting.step_pattern, starting.phase_pattern
     steps = None if step_pattern is None else StepPattern.parse(step_pattern)
     if per_gpu and steps is not None:
         raise click.UsageError("--per-gpu and --step-pattern cannot be used together: a step is of all GPUs")
@@ -132,14 +123,14 @@ def command(
         raise click.UsageError("--phase-pattern needs --step-pattern: phases are parts of a step")
     wants_screen = tuned.wants_screen(default=sys.stderr.isatty() and not sys.stdout.isatty())
     with leaving_by_exception(), ExitStack() as files:
-        file = files.enter_context(StepFile.made(program_uid()))
+        file = files.enter_context(StepFile.made(starting.uid))
         log = files.enter_context(ProgramLog.made()) if wants_screen and sys.stderr.isatty() else None
         places = _places(log, to_stderr=options.as_json)
 
         def prepare(gpus: tuple[Gpu, ...]) -> None:
             # A program does not follow a GPU that is simulated in this process, and --per-gpu has no steps.
             plays = any(isinstance(gpu, PlaysWorkloads) for gpu in gpus)
-            hooked = not (no_inject or per_gpu or plays)
+            hooked = not (starting.no_inject or per_gpu or plays)
             tuned.open(gpus, per_gpu=per_gpu, hook=StepFollower(file) if hooked else None)
             watch = tuned.sessions[0][1].watch
             if gpus[0].spec.simulated and is_unfollowed(os.environ):
@@ -155,31 +146,33 @@ def command(
                 steps=_sources(command_line, step_pattern, hooked=hooked, per_gpu=per_gpu, workload=workload)
             )
 
-        say = str if options.quiet else remark  # quietly, the result has it
-        opening = GpuOpening(partial(open_gpus, *devices, wall_clock=True), prepare, tuned.begin, say=say)
-        with opening:
+        def untuned(failure: Exception) -> None:
+            if not options.quiet:  # quietly, the result has it
+                remark(f"wattune: the program runs on and is not tuned: {failure_text(failure)}")
+
+        with Opening(partial(open_gpus, *devices, wall_clock=True), prepare, tuned.begin, say=untuned) as opening:
             opening.wait(required=load_config().require_gpu)
             if log is not None:
-                give_to_program(log.descriptor)
+                starting.give(log.descriptor)
                 remark(f"wattune: while the screen is shown, the program writes to {log.path}")
             with tuned.shown(wants_screen=wants_screen, keys=RUN_KEYS, log=log) as shown:
-                environment = dict(os.environ)
-                if not no_inject and (steps is not None or not (per_gpu or tuned.plays_workloads)):
-                    environment = file.environment(environment)
-                if log is not None:
-                    # Python buffers what goes into a file; lines that come late would be useless.
-                    environment["PYTHONUNBUFFERED"] = environment.get("PYTHONUNBUFFERED") or "1"
-                program = Program(
-                    command=command_line,
-                    environment=environment,
+                program = replace(
+                    starting.program(command_line),
                     places=places,
-                    grace_s=grace_s,
                     on_start=opening.started,
                     on_stop=shown.suspend if isinstance(shown, RunScreen) else None,
                 )
+                if not starting.no_inject and (steps is not None or not (per_gpu or tuned.plays_workloads)):
+                    program = replace(program, environment=file.environment(program.variables))
+                if log is not None:
+                    program = program.unbuffered()
                 if steps is not None:
                     file.want_all_text()
-                    end, note = program.run_searched(tuned, steps, phases, file=file, injects=not no_inject)
+                    patterns = (steps,) if phases is None else (steps, phases)
+                    copied = None if starting.no_inject else file
+                    end, note = run_counted(
+                        program, tuned, patterns, copied=copied, warn=lambda line: remark(f"wattune: {line}")
+                    )
                 else:
                     end, note = program.run(), None
         if log is not None and not log.is_empty:
@@ -193,7 +186,7 @@ def _sources(
     command_line: Sequence[str], step_pattern: str | None, *, hooked: bool, per_gpu: bool, workload: str | None
 ) -> str:
     """Return how steps will be seen, in words; `workload` is what a GPU that is simulated in this process plays."""
-    from wattune.control.python_command import refuses_hook
+    from wattune.process.python_command import refuses_hook
 
     if step_pattern is not None:
         return f"what the program prints, by the pattern {step_pattern!r}"

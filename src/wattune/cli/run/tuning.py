@@ -25,7 +25,6 @@ from wattune.cli.output import (
     trust_lines,
     write_each,
 )
-from wattune.cli.run.gpu_opening import failure_text
 from wattune.cli.run.processor_time import processor_time
 from wattune.cli.run.screen import EventLines, RunScreen
 from wattune.config import load_config
@@ -40,6 +39,7 @@ from wattune.levels.run.report import RunReport, glimpse_of, report_of, stored_r
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.opening import opening_line
 from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
+from wattune.process.beside import failure_text
 from wattune.render.quantity import duration, footprint_words, quantity
 from wattune.store.worker import StoreWorker
 from wattune.workloads.catalog import make_workload
@@ -50,15 +50,15 @@ if TYPE_CHECKING:
     from wattune.cli.run import TuningOptions
     from wattune.cli.run.program_log import ProgramLog
     from wattune.config import Config
-    from wattune.control.process_monitor import HeldProcess
     from wattune.control.recall import Memory
-    from wattune.control.step_file import StepFollower
     from wattune.core.gpu_spec import GpuSpec
     from wattune.core.measurement import Measurement
     from wattune.core.tariff import Footprint
     from wattune.core.window import RunPolicy, Window
     from wattune.devices.gpu import Gpu
     from wattune.levels.run.figures import EstimateWithError
+    from wattune.process.held import HeldProcess
+    from wattune.process.step_file import StepFollower
 
 
 DEFAULT_SLOWDOWN = "5%"
@@ -115,6 +115,8 @@ class TunedProgram:
         self._config = load_config()
         self._tariff = self._config.tariff
         self._worker = None if options.no_store else StoreWorker(self._config.store_url)
+        self._unread: StoreError | None = None
+        """Why earlier runs could not be read, which is printed with the end of this one."""
         self._knobs = knobs_named(options.knobs)
         self._objective = objective_text(options.max_slowdown, options.objective)
         policy_named(options.policy, wanted_objective(options.max_slowdown, options.objective, ()))  # wrong ones raise
@@ -186,7 +188,7 @@ class TunedProgram:
         if numbering_of(gpus) == "unknown":
             notes = (*notes, CONTAINER_NOTE)
         notes = (*notes, *_lasting_notes(gpus))
-        memory = _recalled(self._name, gpus[0], policy=policy, worker=self._worker)
+        memory = self._recalled(gpus[0], policy=policy)
         per_phase = phase_policy(policy, objective, gpus)
         return RunSession(
             gpus,
@@ -199,6 +201,20 @@ class TunedProgram:
             phase_players=None if per_phase is None else partial(per_phase.player, spec=gpus[0].spec),
             hook=hook,
         )
+
+    def _recalled(self, gpu: Gpu, *, policy: RunPolicy) -> Memory | None:
+        """Return what an earlier run of the program measured; None where there was none or the policy uses none."""
+        worker = self._worker
+        if worker is None or not policy.uses_history:
+            return None
+        from wattune.control.recall import load_memory
+
+        name, spec = self._name, gpu.spec
+        try:
+            return worker.call(lambda store: load_memory(store, name, gpu=spec.name, simulated=spec.simulated))
+        except StoreError as error:
+            self._unread = error
+            return None
 
     def reports(self, *, ended: bool = False) -> tuple[RunReport, ...]:
         cpu = processor_time()
@@ -283,10 +299,14 @@ class TunedProgram:
             stored_run(session, report, started_at=self._started_at, exit_code=exit_code)
             for (_, session), report in zip(self.sessions, reports, strict=True)
         ]
+        failure = self._unread
         try:
             keep_runs(runs, store_url=config.store_url, state_dir=config.state_dir)
         except StoreError as error:
-            print_error(error, kind="warning")
+            failure = error
+        if failure is not None:
+            unread = "" if self._unread is None else "; no earlier run was used"
+            print_error(StoreError(f"{failure.message}{unread}", hint=failure.hint), kind="warning")
 
     def _document(self, reports: tuple[RunReport, ...], exit_code: int | None) -> dict[str, Any]:
         """Return one JSON document, also of GPUs that were tuned separately."""
@@ -349,21 +369,6 @@ def _lasting_notes(gpus: Sequence[Gpu]) -> tuple[str, ...]:
         for gpu in gpus
         if not isinstance(gpu, PlaysWorkloads) and forgetful(gpu.spec.uuid)
     )
-
-
-def _recalled(command_line: str, gpu: Gpu, *, policy: RunPolicy, worker: StoreWorker | None) -> Memory | None:
-    """Return what an earlier run of a program measured; None where there was none or the policy does not use it."""
-    if worker is None or not policy.uses_history:
-        return None
-    from wattune.control.recall import load_memory
-
-    try:
-        return worker.call(
-            lambda store: load_memory(store, command_line, gpu=gpu.spec.name, simulated=gpu.spec.simulated)
-        )
-    except StoreError as error:
-        print_error(StoreError(f"{error.message}; no earlier run is used", hint=error.hint), kind="warning")
-        return None
 
 
 def _footprint_fields(footprint: Footprint | None) -> dict[str, Any]:

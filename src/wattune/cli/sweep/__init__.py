@@ -6,10 +6,8 @@ from pathlib import Path
 
 import click
 
-from wattune.cli.child import check_command, program_options
-from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
-from wattune.cli.step_options import step_options
+from wattune.cli.program_options import ProgramOptions, steps_and_program_options
 from wattune.config import Config, load_config
 from wattune.core.errors import InputError
 from wattune.sweeps.settings import Knob
@@ -40,9 +38,7 @@ from wattune.sweeps.settings import Knob
 @click.option("--iterations", type=click.IntRange(min=1), help="Iterations, or runs of COMMAND, at each setting.")
 @click.option("--csv", "csv_file", type=FILE, help="Write the trials as CSV.")
 @click.option("--report", type=FILE, help="Write a report: FILE.html, or its first picture, FILE.svg.")
-@step_options
-@require_gpu_option
-@program_options
+@steps_and_program_options
 @json_option
 @click.argument("command_line", nargs=-1, type=click.UNPROCESSED, metavar="[-- COMMAND]")
 def command(
@@ -56,9 +52,7 @@ def command(
     iterations: int | None,
     csv_file: Path | None,
     report: Path | None,
-    step_pattern: str | None,
-    no_inject: bool,
-    grace_s: float,
+    starting: ProgramOptions,
     as_json: bool,
     command_line: tuple[str, ...],
 ) -> None:
@@ -70,7 +64,7 @@ def command(
     then a few settings over the range, then more where --max-slowdown cuts the frontier. It ends with the setting to
     use and the line that holds it. The GPU's settings are restored at the end.
     """
-    from wattune.cli.counted_program import counted_command
+    from wattune.cli.counted_program import CountedCommand
     from wattune.cli.sweep.output import deliver, keep_partial, keep_sweep
     from wattune.cli.sweep.work import make_sweep
     from wattune.core.setting import parse_setting
@@ -91,8 +85,8 @@ def command(
     check_report(report, suffixes=(".html", ".svg"))
     program = None
     if command_line:
-        check_command(command_line)
-        program = counted_command(command_line, step_pattern, injects=not no_inject, grace_s=grace_s, to_stderr=True)
+        starting.check(command_line)
+        program = CountedCommand.of(command_line, starting, to_stderr=True)
     device = _one_device(devices, workload, config)
     swept = make_sweep(
         device,

@@ -22,13 +22,13 @@ from wattune.cli.output import (
 )
 from wattune.config import Config
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS
-from wattune.control.step_file import UNFOLLOWED, is_followed
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
 from wattune.core.errors import InputError, StoreError
 from wattune.core.setting import Setting
 from wattune.core.tariff import Tariff
 from wattune.physics.catalog import trust_of
+from wattune.process.step_file import UNFOLLOWED, is_followed
 from wattune.render.page import render_page
 from wattune.render.quantity import footprint_words, quantity
 from wattune.render.svg import standalone

@@ -10,7 +10,6 @@ from datetime import UTC, datetime
 from statistics import fmean
 from typing import Protocol
 
-from wattune.cli.child import leave_by
 from wattune.cli.counted_program import CountedCommand, CountedRun, command_name
 from wattune.cli.gpus import open_gpu
 from wattune.cli.output import stderr_console
@@ -23,6 +22,7 @@ from wattune.devices.gpu import Gpu, RunsWorkloads
 from wattune.devices.meter import measured
 from wattune.devices.sampler import Sampler
 from wattune.devices.table import TableGpu
+from wattune.process.program import leave_by
 from wattune.render.quantity import duration, quantity
 from wattune.response.clock_doubt import PointTime, doubt_of
 from wattune.sweeps.repeats import merged
@@ -59,7 +59,7 @@ def make_sweep(
                 workload=work.name,
                 knob=None if wanted.settings else wanted.knob.value,
                 slowdown=wanted.slowdown,
-                command_line=() if program is None else tuple(program.command),
+                command_line=() if program is None else tuple(program.program.command),
                 step_options=() if program is None else program.options,
                 per=work.per,
                 iterations=work.repeats,
@@ -184,7 +184,7 @@ class CommandWork:
     def __init__(self, gpu: Gpu, program: CountedCommand, runs: int) -> None:
         self._gpu, self._program = gpu, program
         self.trials: list[CommandTrial] = []
-        self.name, self.repeats = command_name(program.command), runs
+        self.name, self.repeats = command_name(program.program.command), runs
         self.spent = Measurement(0.0, 0.0)
 
     @property
@@ -211,7 +211,7 @@ class CommandWork:
         with measured(self._gpu) as span, Sampler((self._gpu,)) as sampler:
             for _ in range(self.repeats):
                 runs.append(self._program.run((self._gpu,)))
-                _check(self._program.command, setting, runs[-1])
+                _check(self._program.program.command, setting, runs[-1])
         cost, traces = span.measurement, sampler.traces  # the cost first: it finds when the counter moves
         self.spent += cost
         readings = [one for run in runs for one in run.within(traces[0].readings)]

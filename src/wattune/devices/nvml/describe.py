@@ -11,6 +11,7 @@ import pynvml
 
 from wattune.core.errors import DeviceError
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, Sensors, Switching
+from wattune.devices.in_turn import in_turn
 from wattune.devices.nvml import library
 
 _PASCAL_AND_VOLTA = Sensors(counter_period_s=0.02, power_period_s=0.02, power_window_s=0.01)
@@ -77,14 +78,19 @@ WITHOUT_CORE_LOCK = ("Kepler", "Maxwell", "Pascal")
 
 def describe(handle: Any, *, emulated: bool) -> GpuSpec:
     """Return the spec of the GPU behind a handle."""
-    name = known(lambda: text(pynvml.nvmlDeviceGetName(handle))) or "NVIDIA GPU"
-    architecture = ARCHITECTURES.get(known(lambda: pynvml.nvmlDeviceGetArchitecture(handle)) or -1)
-    clocks = _clocks(handle)
+    found_name, number, clocks, uuid, power_limits = answers(
+        lambda: known(lambda: text(pynvml.nvmlDeviceGetName(handle))),
+        lambda: known(lambda: pynvml.nvmlDeviceGetArchitecture(handle)),
+        lambda: _clocks(handle),
+        lambda: text(pynvml.nvmlDeviceGetUUID(handle)),
+        lambda: known(lambda: _power_limits(handle)),
+    )
+    name, architecture = found_name or "NVIDIA GPU", ARCHITECTURES.get(number or -1)
     return GpuSpec(
         name=name,
-        uuid=text(pynvml.nvmlDeviceGetUUID(handle)),
+        uuid=uuid,
         clocks=clocks,
-        power_limits=known(lambda: _power_limits(handle)),
+        power_limits=power_limits,
         can_lock_mem=len(clocks) > 1 and architecture not in WITHOUT_MEMORY_LOCK,
         simulated=emulated,
         architecture=architecture,
@@ -101,6 +107,15 @@ FATAL = (
     pynvml.NVML_ERROR_GPU_NOT_FOUND,
 )
 """Errors after which nothing else can be asked of the GPU."""
+
+
+def answers(*queries: Callable[[], Any]) -> list[Any]:
+    """Return the answers to queries, made beside each other where the driver is slow; raise the first error."""
+    found = in_turn(queries)
+    for answer in found:
+        if isinstance(answer, Exception):
+            raise answer
+    return found
 
 
 def known(query: Callable[[], T]) -> T | None:

@@ -21,7 +21,7 @@ from wattune.devices.entry import FOREIGN, judge
 from wattune.devices.fork import disarm_in_children, refuse_in_child
 from wattune.devices.in_turn import in_turn, takes_long
 from wattune.devices.nvml.counter import EnergyCounter, IntegratedPower
-from wattune.devices.nvml.describe import WITHOUT_CORE_LOCK, known
+from wattune.devices.nvml.describe import WITHOUT_CORE_LOCK, answers, known
 from wattune.devices.nvml.library import Library, fail, native, translated
 from wattune.devices.nvml.readings import Readings, power_query
 from wattune.devices.nvml.undo import APART, Refused, read_knob, undo
@@ -45,10 +45,12 @@ class NvmlGpu:
         self._owner = os.getpid()
         self._applied = DRIVER_DEFAULT
         self.interrupted = False
+        begun_s = time.monotonic()
         self._found = self._state()
+        call_s = time.monotonic() - begun_s
         self.gpu_time_s = library.clock
         self._power_mw = power_query(handle)
-        self._readings = Readings(handle)
+        self._readings = Readings(handle, call_s=call_s)
         self._integrated: IntegratedPower | None = None
         self._refuse_counts: Callable[[], None] = lambda: None
         self.count: Callable[[], Count] = self._counter()
@@ -170,8 +172,11 @@ class NvmlGpu:
             self._integrated.stop()
 
     def _state(self) -> dict[str, int]:
-        values = {knob: known(partial(self._knob, knob)) for knob in READABLE}
-        return {knob: value for knob, value in values.items() if value}
+        values = answers(*(partial(self._known_knob, knob) for knob in READABLE))
+        return {knob: value for knob, value in zip(READABLE, values, strict=True) if value}
+
+    def _known_knob(self, knob: str) -> int | None:
+        return known(lambda: self._knob(knob))
 
     def _knob(self, knob: str) -> int | None:
         try:

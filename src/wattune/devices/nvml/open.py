@@ -12,7 +12,7 @@ import pynvml
 from wattune.core.errors import NotSupported
 from wattune.devices.entry import Entry
 from wattune.devices.nvml import library
-from wattune.devices.nvml.describe import describe, known, mig_enabled, text
+from wattune.devices.nvml.describe import answers, describe, known, mig_enabled, text
 from wattune.devices.nvml.gpu import NvmlGpu
 from wattune.devices.nvml.undo import Refused, undo_entry
 from wattune.devices.nvml.visible import Present, Visible, ask_cuda, visible_gpus
@@ -29,8 +29,8 @@ def opened_nvml(which: str) -> Iterator[NvmlGpu]:
                 if which.isdecimal()
                 else pynvml.nvmlDeviceGetHandleByUUID(which.encode())
             )
-            mig = mig_enabled(handle)
-            gpu = NvmlGpu(handle, describe(handle, emulated=loaded.emulated), loaded, mig=mig)
+            spec, mig = answers(lambda: describe(handle, emulated=loaded.emulated), lambda: mig_enabled(handle))
+            gpu = NvmlGpu(handle, spec, loaded, mig=mig)
         try:
             yield gpu
         finally:

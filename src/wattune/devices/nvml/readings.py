@@ -9,7 +9,8 @@ from typing import Any, Generic, TypeVar
 import pynvml
 
 from wattune.core.reading import Count, Reading, Throttle
-from wattune.devices.nvml.describe import FATAL, field_of
+from wattune.devices.in_turn import PATIENCE_S
+from wattune.devices.nvml.describe import FATAL, answers, field_of
 
 T = TypeVar("T")
 
@@ -63,7 +64,9 @@ class Query(Generic[T]):
 class Readings:
     """Reads all that one GPU shows."""
 
-    def __init__(self, handle: Any) -> None:
+    def __init__(self, handle: Any, *, call_s: float = 0.0) -> None:
+        """A call of the driver has taken so long."""
+        self._takes_long = call_s > PATIENCE_S
         gpu, sm, mem = pynvml.NVML_TEMPERATURE_GPU, pynvml.NVML_CLOCK_SM, pynvml.NVML_CLOCK_MEM
         self._utilisation = Query[Any](lambda: pynvml.nvmlDeviceGetUtilizationRates(handle))
         self._sm_mhz = Query[int](lambda: pynvml.nvmlDeviceGetClockInfo(handle, sm))
@@ -78,7 +81,7 @@ class Readings:
         )
         self._limit_mw = Query[int](lambda: pynvml.nvmlDeviceGetEnforcedPowerLimit(handle))
         self._memory = Query[Any](lambda: pynvml.nvmlDeviceGetMemoryInfo(handle))
-        self._slow: tuple[float | None, Any] = (None, None)
+        self._slow: tuple[Any, ...] = (None, None)
         self._slow_until_s = 0.0
 
     def take(self, count: Count, *, power_mw: int | None) -> Reading:
@@ -87,11 +90,12 @@ class Readings:
         The other sensors may take long, in which the energy counter moves.
         """
         begun_s = time.monotonic()
-        utilisation = self._utilisation()
-        sm_mhz, mem_mhz, throttle = self._sm_mhz(), self._mem_mhz(), throttle_of(self._reasons())
-        limit_mw = self._limit_mw()  # always: by it one sees whether a setting was applied
+        # The limit always: by it one sees whether a setting was applied.
+        always = (self._utilisation, self._sm_mhz, self._mem_mhz, self._reasons, self._limit_mw)
+        utilisation, sm_mhz, mem_mhz, reasons, limit_mw = self._asked(*always)
+        throttle = throttle_of(reasons)
         if begun_s >= self._slow_until_s:
-            self._slow = (self._temperature_c(), self._memory())
+            self._slow = tuple(self._asked(self._temperature_c, self._memory))
             ended_s = time.monotonic()
             self._slow_until_s = 0.0 if ended_s - begun_s < CHEAP_S else ended_s + SLOW_S
         temperature_c, memory = self._slow
@@ -109,6 +113,10 @@ class Readings:
             memory_used_bytes=None if memory is None else int(memory.used),
             memory_total_bytes=None if memory is None else int(memory.total),
         )
+
+    def _asked(self, *queries: Query[Any]) -> list[Any]:
+        """Return the answers to queries, made beside each other where the driver takes long."""
+        return answers(*queries) if self._takes_long else [query() for query in queries]
 
 
 def power_query(handle: Any) -> Callable[[], int | None]:

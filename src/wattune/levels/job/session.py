@@ -17,8 +17,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TypeVar
 
+from wattune.control.process_monitor import is_beside_unfollowed
 from wattune.control.ranks import Agreement, Alone, Numbers, Ranks, error_text
-from wattune.control.step_file import UNFOLLOWED, is_beside_unfollowed
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, StepAccount, metric_value
@@ -33,6 +33,7 @@ from wattune.levels.job.profiler import Profiler
 from wattune.levels.job.profiling import COUNTER_PERIOD_S, ProfileHeld, SettingProfiling
 from wattune.levels.job.step_tally import of_all, spent_between
 from wattune.levels.job.store_access import JobStoreAccess, LeaseKeeper
+from wattune.process.step_file import UNFOLLOWED
 
 LEVEL_DISTANCE = 0.05
 """Relative difference between the time of an epoch and its profile at which the profile is updated."""

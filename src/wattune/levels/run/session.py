@@ -26,7 +26,6 @@ from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text
 from wattune.control.recall import Memory
 from wattune.control.stamps import Stamp
 from wattune.control.state import Disabled, Progress
-from wattune.control.step_file import StepFollower
 from wattune.control.step_time import CounterWatch, counters_of
 from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.gpu_spec import KNOBS, limited_to
@@ -37,6 +36,7 @@ from wattune.core.window import RunPolicy, Window
 from wattune.devices.gpu import Gpu, time_of
 from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import policy_named, slowdown_limit_of
+from wattune.process.step_file import StepFollower
 
 _UNUSED = "phases are not used: one setting is held with several ranks, other policies, and without a slowdown limit"
 _MISSED = "this GPU shows none from outside (NVML's GPM, on Hopper and newer)"

@@ -6,10 +6,10 @@ import pytest
 
 import wattune
 from wattune.api import recurring_job
-from wattune.control.step_file import UNFOLLOWED, unfollowing_environment
 from wattune.core.errors import InputError
 from wattune.core.job import Outcome
 from wattune.core.setting import DRIVER_DEFAULT
+from wattune.process.step_file import UNFOLLOWED, unfollowing_environment
 from wattune.store.sql_store import open_store
 from wattune.workloads.catalog import make_workload
 

@@ -10,7 +10,6 @@ from wattune.control.controller import WindowController
 from wattune.control.loop import ControlLoop
 from wattune.control.progress_estimator import PATTERN, ProgressEstimator
 from wattune.control.state import Condition, Disabled, Waiting
-from wattune.control.step_file import NewSteps
 from wattune.control.window_state import Measuring
 from wattune.core.errors import DeviceError, DeviceLost, NoPermission, NotSupported, SettingRefused
 from wattune.core.objective import LeastEnergy
@@ -20,6 +19,7 @@ from wattune.devices.passing_time import VirtualTime
 from wattune.levels.run.report import report_of
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.words import closing_lines
+from wattune.process.step_file import NewSteps
 
 LOW, LOWER = Setting(1200), Setting(1005)
 

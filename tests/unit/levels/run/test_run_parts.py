@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from run_fakes import window
 
 from wattune.control import process_monitor as run_program
-from wattune.control.process_monitor import HeldProcess, ProcessWatch, numbering_of, use_of
+from wattune.control.process_monitor import ProcessWatch, numbering_of, use_of
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Condition, as_one
 from wattune.control.step_time import StepMarks, WorkUnit, counted_step_time, same_unit
@@ -27,6 +27,8 @@ from wattune.core.window import Purpose
 from wattune.levels.run.figures import COUNTER_ERROR, figures_of, phase_summaries
 from wattune.levels.run.policies import POLICIES, policy_named, slowdown_limit_of
 from wattune.physics.catalog import load_model
+from wattune.process import held as held_process
+from wattune.process.held import HeldProcess
 
 A100 = load_model("a100").spec()
 GEFORCE = load_model("rtx-3080-ti").spec()
@@ -383,7 +385,7 @@ def test_a_held_process_is_not_mistaken_for_the_next_with_its_id(monkeypatch, de
         program.kill()
         while not held.wait(0.01):
             pass
-        monkeypatch.setattr(run_program, "_status", lambda _pid: "running")  # another process has its id
+        monkeypatch.setattr(held_process, "status_of", lambda _pid: "running")  # another process has its id
         assert not held.runs or not descriptors
         program.wait()
         assert not held.runs
@@ -410,7 +412,7 @@ def test_a_program_is_stopped_when_all_its_processes_on_the_gpu_are(monkeypatch)
     mine, worker = os.getpid(), os.getppid()
     monkeypatch.setattr(run_program, "descendants", lambda pid: frozenset({pid, worker}))
     stopped = {worker}
-    monkeypatch.setattr(run_program, "_status", lambda pid: "stopped" if pid in stopped else "running")
+    monkeypatch.setattr(held_process, "status_of", lambda pid: "stopped" if pid in stopped else "running")
     watch = ProcessWatch(lambda: (frozenset({worker}),), pid=mine)
     assert watch.condition() is Condition.STOPPED
     stopped.clear()

@@ -13,7 +13,6 @@ from math import ceil, floor
 import numpy as np
 from numpy.typing import NDArray
 
-from wattune.control.python_command import command_title
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.tariff import Footprint, Tariff
@@ -38,6 +37,7 @@ from wattune.levels.run.view.words import (
     sure_words,
 )
 from wattune.physics.catalog import trust_of
+from wattune.process.python_command import command_title
 from wattune.render.chart import (
     Axis,
     Band,

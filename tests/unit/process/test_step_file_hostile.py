@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hooked_program import write_packages
 from processes import wait_until
-from wattune.control.injected import wattune_hook as injected
-from wattune.control.reports.printed import PrintedLines
-from wattune.control.step_file import OPTIMIZER, StepFile, StepFollower
+from wattune.process.injected import wattune_hook as injected
+from wattune.process.output import PrintedLines
+from wattune.process.step_file import OPTIMIZER, StepFile, StepFollower
 
 NOBODY = 65534
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root can become another user")
@@ -110,7 +110,7 @@ def test_all_of_many_short_steps_are_counted_with_their_times(file, start):
 
 @pytest.mark.parametrize("kind", ["file", "link", "second name", "pipe", "folder"])
 def test_what_takes_the_place_of_the_file_is_neither_written_nor_waited_for(tmp_path, kind, start, monkeypatch):
-    monkeypatch.setattr("wattune.devices.run_folder.MEMORY", str(tmp_path))
+    monkeypatch.setattr("wattune.core.run_folder.MEMORY", str(tmp_path))
     target = tmp_path / "target"
     with StepFile.made() as file:
         target.write_bytes(bytes(injected.FILE_SIZE))
@@ -196,7 +196,7 @@ def test_whatever_is_in_the_file_is_read_without_an_error(file, seed, cut):
         assert steps is None or (0 < steps.count < 1 << 48 and steps.age_s >= 0)
         follower.failure()
         lines.new()
-        lines.rest()
+        lines.new(ended=True)
         os.pwrite(file.descriptor, generator.randbytes(64), injected.HEAD)
 
 

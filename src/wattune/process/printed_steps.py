@@ -1,7 +1,7 @@
 """Steps in the output of a program, recognised by the well-known forms of progress that training programs print.
 
 Nothing is put between the program and its terminal, pipe or file for it: a program that is not Python and prints to a
-terminal is read only by a pattern of the user (`control.reports.pattern`).
+terminal is read only by a pattern of the user (`process.watched`).
 """
 
 from __future__ import annotations
@@ -9,9 +9,9 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass, field
 
-from wattune.control.reports.printed import OneProcess, PrintedLines
-from wattune.control.reports.report import StepCount, StepReport
-from wattune.control.step_file import NewSteps
+from wattune.process.output import OneProcess, PrintedLines
+from wattune.process.patterns import StepCount, StepReport
+from wattune.process.step_file import NewSteps
 
 ENOUGH = 5
 """Matches of one form after which its steps count; of nested bars the innermost gets there first."""

@@ -1,4 +1,4 @@
-"""What programs tell, by file and by what they print."""
+"""What programs report, by file and by what they print."""
 
 import os
 import re
@@ -8,8 +8,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from wattune.control.reports.file import LONGEST_LINE, LineBuffer, LineForm, MetricFile
-from wattune.control.reports.report import (
+from wattune.core.errors import InputError
+from wattune.process.metric_file import LineForm, MetricFile
+from wattune.process.output import LONGEST_LINE, LineBuffer
+from wattune.process.patterns import (
     MetricPattern,
     NoMemory,
     Report,
@@ -18,7 +20,6 @@ from wattune.control.reports.report import (
     StepReport,
     Unreadable,
 )
-from wattune.core.errors import InputError
 
 
 def parsed(*lines):

@@ -79,12 +79,6 @@ class SharedFile:
         path, device, inode = value.rsplit(":", 2)
         return cls(path, int(device), int(inode))
 
-    @classmethod
-    def inherited(cls, descriptor: int) -> SharedFile:
-        """Return the file that the parent has opened for this process."""
-        found = os.fstat(descriptor)
-        return cls("", found.st_dev, found.st_ino, descriptor)
-
     def is_open(self) -> bool:
         """Return whether it is open still: a program may close all descriptors, and open its own at their numbers."""
         try:

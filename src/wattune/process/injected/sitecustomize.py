@@ -1,6 +1,6 @@
 """Load the hook of `wattune run` into a Python, and then the sitecustomize that this file hides.
 
-Python imports this file at its start, since its folder comes first on PYTHONPATH (`control.step_file` puts it there).
+Python imports this file at its start, since its folder comes first on PYTHONPATH (`process.step_file` puts it there).
 A program may start any Python, so this file is written for all versions; the hook is for 3.7 and newer.
 """
 

@@ -1,4 +1,4 @@
-"""Opening the GPUs beside a program, which a slow driver must not keep from starting."""
+"""Opening something beside a program, which must not keep the program from starting: the GPUs of a slow driver."""
 
 from __future__ import annotations
 
@@ -6,47 +6,44 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, ExitStack
-from typing import TYPE_CHECKING, Self
+from typing import Generic, Self, TypeVar
 
 from wattune.core.errors import WattuneError
 
-if TYPE_CHECKING:
-    from wattune.devices.gpu import Gpu
+T = TypeVar("T")
 
 PATIENCE_S = 1.0
 """The program waits so long for its GPUs: an ordinary driver opens them in less, and what is wrong is known before."""
 END_S = 0.25
 """Longest wait at the end of the program for a thread that is inside a call of the driver."""
 
-Gpus = tuple["Gpu", ...]
 
+class Opening(Generic[T]):
+    """A thread that opens something; what is to happen with it begins once it is open and the program has started.
 
-class GpuOpening:
-    """A thread that opens GPUs; what is to run on them begins once they are open and the program has started.
-
-        with GpuOpening(open_gpus, prepare, begin, say=print) as opening:
+        with Opening(open_gpus, prepare, begin, say=print) as opening:
             opening.wait(required=False)
             start the program
             opening.started(pid)
             wait for the program
 
-    At the end of the block what has begun ends, and the GPUs are restored. A thread that still opens them is left to
+    At the end of the block what has begun ends, and what was opened is closed. A thread that still opens it is left to
     itself: nothing is set yet.
     """
 
     def __init__(
         self,
-        open_gpus: Callable[[], AbstractContextManager[Gpus]],
-        prepare: Callable[[Gpus], None],
+        open_: Callable[[], AbstractContextManager[T]],
+        prepare: Callable[[T], None],
         begin: Callable[[int, float, ExitStack], None],
         *,
-        say: Callable[[str], object],
+        say: Callable[[Exception], object],
     ) -> None:
-        """`prepare` gets the open GPUs; `begin` the id of the program, seconds since its start, and a stack.
+        """`prepare` gets what was opened; `begin` the id of the program, seconds since its start, and a stack.
 
-        `say` takes the line about a failure after the start of the program.
+        `say` takes a failure after the start of the program.
         """
-        self._open_gpus, self._prepare, self._begin, self._say = open_gpus, prepare, begin, say
+        self._open, self._prepare, self._begin, self._say = open_, prepare, begin, say
         self._stack = ExitStack()
         self._lock = threading.Lock()
         self._opened, self._done = threading.Event(), threading.Event()
@@ -54,7 +51,7 @@ class GpuOpening:
         """The process id of the program, and when it was started."""
         self._ended = False
         self.is_ready = False
-        """True once the GPUs are open and prepared."""
+        """True once it is open and prepared."""
         self.failure: Exception | None = None
         self._thread = threading.Thread(target=self._run, name="wattune-open", daemon=True)
 
@@ -73,23 +70,35 @@ class GpuOpening:
             self._lock.release()
 
     def wait(self, *, required: bool) -> None:
-        """Wait for the GPUs, for a while unless they are required, and raise what went wrong so far."""
+        """Wait until it is open, for a while unless it is required, and raise what went wrong so far."""
         if self._opened.wait(None if required else PATIENCE_S):
             self._done.wait()
         if self.failure is not None:
             raise self.failure
 
+    def end(self) -> bool:
+        """Begin nothing any more, and return whether it is open and prepared."""
+        self._ended = True
+        if not self._lock.acquire(timeout=END_S):
+            return False
+        self._lock.release()
+        return self.is_ready
+
+    def join(self, seconds: float) -> None:
+        """Wait so long at most until the thread has closed what it opened."""
+        self._thread.join(seconds)
+
     def started(self, pid: int) -> None:
-        """Begin now that the program has started, or as soon as the GPUs are open."""
+        """Begin now that the program has started, or as soon as it is open."""
         with self._lock:
             self._program = pid, time.monotonic()
             self._begin_if_due()
 
     def _run(self) -> None:
         try:
-            gpus = self._stack.enter_context(self._open_gpus())
+            found = self._stack.enter_context(self._open())
             self._opened.set()
-            self._prepare(gpus)
+            self._prepare(found)
             with self._lock:
                 self.is_ready = not self._ended
                 self._begin_if_due()
@@ -111,7 +120,7 @@ class GpuOpening:
             return
         pid, started_s = self._program
         if self.failure is not None:
-            self._say(f"wattune: the program runs on and is not tuned: {failure_text(self.failure)}")
+            self._say(self.failure)
         elif self.is_ready:
             self._begin(pid, time.monotonic() - started_s, self._stack)
 

@@ -1,19 +1,23 @@
 """A command that wattune runs: signals reach it whenever they arrive."""
 
 import os
+import pty
+import select
 import signal
 import subprocess
 import sys
 import threading
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 
 import psutil
 import pytest
 
 from processes import wait_until
-from wattune.cli.child import ChildEnd, run_child, wait_for
+from wattune.process.program import Program, ProgramEnd
+from wattune.process.watched import run_printed
 
-ENDLESS = ("sleep", "3600")
+ENDLESS = Program(command=("sleep", "3600"))
 
 
 def test_a_signal_that_does_not_interrupt_the_wait_is_forwarded():
@@ -22,7 +26,7 @@ def test_a_signal_that_does_not_interrupt_the_wait_is_forwarded():
     def end_soon(_pid):
         threading.Timer(0.2, lambda: signal.pthread_kill(threading.get_ident(), signal.SIGTERM)).start()
 
-    assert run_child(ENDLESS, on_start=end_soon) == ChildEnd(128 + signal.SIGTERM, signal.SIGTERM)
+    assert replace(ENDLESS, on_start=end_soon).run() == ProgramEnd(128 + signal.SIGTERM, signal.SIGTERM)
 
 
 @pytest.mark.parametrize("error", [AttributeError, PermissionError])
@@ -31,25 +35,26 @@ def test_without_process_descriptors_the_exit_code_is_the_same(error, monkeypatc
         raise error
 
     monkeypatch.setattr(os, "pidfd_open", refuse)
-    with subprocess.Popen(("sh", "-c", "exit 7")) as process:
-        wait_for(process, meanwhile=lambda: None)
-        assert process.wait() == 7
+    assert Program(command=("sh", "-c", "exit 7")).run() == ProgramEnd(7)
 
 
-def test_lines_of_a_child_are_passed_on_and_its_output_stays_where_it_was(capfd):
+def test_lines_for_a_terminal_are_printed_elsewhere_and_other_output_stays_where_it_was(capfd):
     lines = []
     text = "import sys; print('out', flush=True); print('one\\ntwo', file=sys.stderr); sys.exit(3)"
-    assert run_child([sys.executable, "-c", text], on_line=lines.append).exit_code == 3
-    assert (lines, capfd.readouterr().out) == (["one", "two"], "out\n")
-    lines.clear()
-    assert run_child([sys.executable, "-c", text], stdout_to_stderr=True, on_line=lines.append).exit_code == 3
-    assert (sorted(lines), capfd.readouterr().out) == (["one", "out", "two"], "")
+    terminal, place = pty.openpty()
+    for out in (1, place):
+        program = Program(command=[sys.executable, "-c", text], places=(out, place))
+        assert run_printed(program, lines.append).exit_code == 3
+    assert not select.select([terminal], [], [], 0.0)[0]
+    os.close(place)
+    os.close(terminal)
+    assert (lines, capfd.readouterr().out) == (["one", "two", "out", "one", "two"], "out\n")
 
 
 RUN = """
 import sys
-from wattune.cli.child import run_child
-end = run_child(sys.argv[2:], grace_s=float(sys.argv[1]))
+from wattune.process.program import Program
+end = Program(command=sys.argv[2:], grace_s=float(sys.argv[1])).run()
 print("signal", end.signal, flush=True)
 sys.exit(end.exit_code)
 """

@@ -247,3 +247,31 @@ def _compiled(text: str, name: str, *, example: str, hint: str) -> re.Pattern[st
 
 def _group(match: re.Match[str], name: str) -> str | None:
     return match[name] if name in match.re.groupindex else None
+
+
+AnyPattern = MetricPattern | StepPattern | PhasePattern
+
+MOST_SLOW = 10
+"""Lines that a pattern may fail to search in its time, until it is searched no more: others wait meanwhile."""
+
+
+class PatternSearch:
+    """Searches lines for patterns; one that takes too long is given up at last."""
+
+    def __init__(self, warn: Callable[[str], object]) -> None:
+        self._warn = warn
+        self._slow: dict[AnyPattern, int] = {}
+
+    def read(self, pattern: AnyPattern, line: str) -> AnyReport | None:
+        """Return the report that a pattern finds in a line, or None."""
+        slow = self._slow.get(pattern, 0)
+        if slow >= MOST_SLOW:
+            return None
+        try:
+            return pattern.read(line)
+        except SlowPattern:
+            self._slow[pattern] = slow + 1
+            if slow in (0, MOST_SLOW - 1):
+                what = "a line is skipped" if slow == 0 else "it is searched no more"
+                self._warn(f"the pattern {pattern.regex.pattern!r} takes too long: {what}; make it simpler")
+            return None

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from hooked_program import write_packages
-from wattune.control.injected import wattune_hook as injected
-from wattune.control.step_file import BAR, FOLDER, OPTIMIZER, CountedSteps, StepFile, StepFollower
 from wattune.core.errors import InputError
+from wattune.process.injected import wattune_hook as injected
+from wattune.process.step_file import BAR, FOLDER, OPTIMIZER, CountedSteps, StepFile, StepFollower
 
 _VERSIONS = os.pathsep.join([*map(str, Path.home().glob(".pyenv/versions/*/bin")), os.environ["PATH"]])
 OTHERS = [found for minor in range(9, 15) if (found := shutil.which(f"python3.{minor}", path=_VERSIONS))]
@@ -245,7 +245,7 @@ def places(tmp_path, monkeypatch):
     folders = tmp_path / "memory", tmp_path / "temporary"
     for folder in folders:
         folder.mkdir()
-    monkeypatch.setattr("wattune.devices.run_folder.MEMORY", str(folders[0]))
+    monkeypatch.setattr("wattune.core.run_folder.MEMORY", str(folders[0]))
     monkeypatch.setattr("tempfile.tempdir", str(folders[1]))
     return folders
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import stat
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from wattune.control.reports.report import (
+from wattune.core.errors import InputError
+from wattune.process.output import LineBuffer
+from wattune.process.patterns import (
     LARGEST_NUMBER,
     AnyReport,
     NoMemory,
@@ -20,7 +21,6 @@ from wattune.control.reports.report import (
     finite,
     number_of,
 )
-from wattune.core.errors import InputError
 
 OUT_OF_MEMORY = "out_of_memory"
 _SHOWN = 60
@@ -115,37 +115,6 @@ def _whole(value: object) -> int | None:
 def _unreadable(text: str, reason: str) -> Unreadable:
     shown = text if len(text) <= _SHOWN else text[: _SHOWN - 1] + "…"
     return Unreadable(f"{shown!r} is no metric: {reason}")
-
-
-LONGEST_LINE = 1 << 16
-"""Bytes of a line that are kept: a program that prints no line end must not fill the memory."""
-
-_COLOUR = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
-
-
-class LineBuffer:
-    """Splits bytes into lines; a line without an end waits for it.
-
-    A carriage return ends a line too, since progress bars overwrite their line and never end it.
-    """
-
-    def __init__(self) -> None:
-        self._partial = b""
-
-    def feed(self, data: bytes) -> tuple[str, ...]:
-        *lines, self._partial = re.split(rb"[\r\n]", self._partial + data)
-        self._partial = self._partial[-LONGEST_LINE:]
-        return tuple(plain(line) for line in lines if line)
-
-    def rest(self) -> tuple[str, ...]:
-        """Return a last line without an end, if any."""
-        partial, self._partial = self._partial, b""
-        return (plain(partial),) if partial else ()
-
-
-def plain(line: bytes) -> str:
-    """Decode a line and remove terminal colours."""
-    return _COLOUR.sub("", line.decode("utf-8", "replace"))
 
 
 _FINGERPRINT = 64

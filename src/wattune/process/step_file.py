@@ -16,15 +16,14 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from wattune.control.injected import wattune_hook as injected
 from wattune.core.errors import InputError
-from wattune.devices.gpu import Gpu, PlaysWorkloads, RunsWorkloads
-from wattune.devices.run_folder import RunFolder, places, remove_left
+from wattune.core.run_folder import RunFolder, places, remove_left
+from wattune.process.injected import wattune_hook as injected
 
 FOLDER = Path(injected.__file__).parent
 OPTIMIZER, BAR = "optimizer", "progress bar"
@@ -243,12 +242,6 @@ def unfollowing_environment(environment: Mapping[str, str]) -> dict[str, str]:
 def is_unfollowed(environment: Mapping[str, str]) -> bool:
     """Return whether programs of this environment are known not to follow their simulated GPUs."""
     return environment.get(injected.FOLLOW) == injected.NOT_FOLLOWING
-
-
-def is_beside_unfollowed(gpus: Sequence[Gpu]) -> bool:
-    """Return whether this program does not follow its GPUs, which a library simulates for it."""
-    served = any(gpu.spec.simulated and not isinstance(gpu, PlaysWorkloads | RunsWorkloads) for gpu in gpus)
-    return served and is_unfollowed(os.environ)
 
 
 def is_followed(environment: Mapping[str, str]) -> bool:

@@ -1,19 +1,16 @@
 """Patterns of users: numbers, lines and search times have bounds."""
 
-import os
 import re
 import signal
 import sys
 
 import pytest
 
-from wattune.cli.training_child import ReportWatch, run_watched
-from wattune.control.reports import report
-from wattune.control.reports.file import LineForm, read_object
-from wattune.control.reports.pattern import MOST_SLOW
-from wattune.control.reports.report import (
+from wattune.process import patterns
+from wattune.process.metric_file import LineForm, read_object
+from wattune.process.patterns import (
     LONGEST_SEARCHED,
-    Answer,
+    MOST_SLOW,
     MetricPattern,
     PhasePattern,
     Report,
@@ -22,6 +19,8 @@ from wattune.control.reports.report import (
     StepReport,
     Unreadable,
 )
+from wattune.process.program import Program
+from wattune.process.watched import GO_ON, Watch, run_watched
 
 CATASTROPHE, LINE = r"((a+)+)+(?P<{}>b)", "a" * 60
 DIGITS = "9" * 400
@@ -43,24 +42,23 @@ def test_only_the_end_of_a_long_line_is_searched():
 
 
 def test_a_program_with_a_slow_pattern_goes_on_and_is_told_twice(capfd, monkeypatch):
-    monkeypatch.setattr(report, "SEARCH_LIMIT_S", 0.01)
+    monkeypatch.setattr(patterns, "SEARCH_LIMIT_S", 0.01)
     pattern = MetricPattern(re.compile(r"acc (?P<metric>\S+)|((a+)+)+b"))
     lines = 3 * MOST_SLOW
-    reports = []
+    reports, warnings = [], []
 
     def take(found):
-        reports.append(found)
-        return Answer()
+        reports.extend(found.reports)
+        return GO_ON
 
     command = (sys.executable, "-c", f"print('acc 0.5'); [print('a' * 60) for _ in range({lines})]")
-    watch = ReportWatch(pattern=pattern)
-    ending = run_watched(command, watch, take, environment=os.environ, quiet=False, grace_s=1.0)
-    out, errors = capfd.readouterr()
+    ending = run_watched(Program(command=command), Watch(patterns=(pattern,)), take, warn=warnings.append)
     assert ending.exit_code == 0
     assert reports == [Report(0.5)]
-    assert out.count("a" * 60) == lines
-    assert errors.count("takes too long") == 2
-    assert "searched no more" in errors
+    assert capfd.readouterr().out.count("a" * 60) == lines
+    assert len(warnings) == 2
+    assert "takes too long" in warnings[0]
+    assert "searched no more" in warnings[1]
 
 
 def test_integers_of_400_digits_are_no_epochs_and_no_steps():

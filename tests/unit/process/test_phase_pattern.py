@@ -2,8 +2,8 @@
 
 import pytest
 
-from wattune.control.reports.report import PhasePattern, PhaseReport
 from wattune.core.errors import InputError
+from wattune.process.patterns import PhasePattern, PhaseReport
 
 
 @pytest.mark.parametrize(

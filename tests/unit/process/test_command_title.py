@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattune.control.python_command import command_title
+from wattune.process.python_command import command_title
 
 
 @pytest.mark.parametrize(

@@ -7,19 +7,26 @@ import sys
 import pytest
 
 from wattune.control.progress_estimator import PATTERN, UNMATCHED, ProgressEstimator
-from wattune.control.python_command import loads_hook
-from wattune.control.reports.pattern import FoundPhase, PatternFollower, PatternSearch
-from wattune.control.reports.printed import PrintedLines
-from wattune.control.reports.report import PhasePattern, StepPattern
-from wattune.control.step_file import NewSteps, StepFile
 from wattune.core.gpu_spec import Sensors
+from wattune.process.output import PrintedLines
+from wattune.process.patterns import PhasePattern, StepPattern
+from wattune.process.python_command import loads_hook
+from wattune.process.step_file import NewSteps, StepFile
+from wattune.process.watched import FoundPhase, PrintedReports, ReportedSteps
 
 STEP = r"step (\d+)"
 
 
-def follower(lines, step=STEP):
-    search = PatternSearch(pytest.fail)
-    return PatternFollower(lines, search, StepPattern.parse(step), PhasePattern.parse(r"phase (\w+)"))
+class Follower:
+    """The steps and phases in lines, as `wattune run` counts them."""
+
+    def __init__(self, lines, step=STEP):
+        patterns = (StepPattern.parse(step), PhasePattern.parse(r"phase (\w+)"))
+        self._reports, self.steps = PrintedReports(lines, patterns, warn=pytest.fail), ReportedSteps()
+
+    def take(self, *, ended=False):
+        found = map(self.steps.of, self._reports.take(ended=ended))
+        return tuple(one for one in found if one is not None)
 
 
 @pytest.fixture
@@ -34,23 +41,23 @@ def write(out, *lines):
 
 
 def test_steps_that_were_written_at_once_are_one_mark(log):
-    found = follower(PrintedLines.beside((log.fileno(),)))
+    found = Follower(PrintedLines.beside((log.fileno(),)))
     write(log, "step 1000", "step 1010", "loss 3")
     assert found.take() == (NewSteps(11, 0.0),)  # it may go on from a checkpoint, so the first counts as one
     write(log, "step 1010", "step 1012")
     assert found.take() == (NewSteps(2, 0.0),)
-    assert found.matched
+    assert found.steps.matched
 
 
 def test_a_line_that_ends_a_step_and_begins_a_phase_reports_the_step_first(log):
-    found = follower(PrintedLines.beside((log.fileno(),)))
+    found = Follower(PrintedLines.beside((log.fileno(),)))
     write(log, "step 1, phase forward", "phase backward", "step 2")
     forward, backward = FoundPhase("forward", 0.0), FoundPhase("backward", 0.0)
     assert found.take() == (NewSteps(1, 0.0), forward, backward, NewSteps(1, 0.0))
 
 
 def test_a_last_line_without_an_end_counts_once_the_program_has_ended(log):
-    found = follower(PrintedLines.beside((log.fileno(),)))
+    found = Follower(PrintedLines.beside((log.fileno(),)))
     log.write("step 1")
     log.flush()
     assert found.take() == ()
@@ -66,7 +73,7 @@ def run(file, *command):
 
 def test_one_of_several_ranks_counts_until_it_has_ended():
     with StepFile.made() as file:
-        found = follower(PrintedLines((), file))
+        found = Follower(PrintedLines((), file))
         run(file, sys.executable, "-c", RANKS)
         assert sum(one.count for one in found.take()) == 5
         run(file, sys.executable, "-c", "print('step', 1); print('step', 2)")
@@ -78,11 +85,11 @@ def test_a_pattern_wants_the_text_of_programs_that_count_steps_too(tmp_path):
     source = begin + "print('step 1')\nprint('step 2')"
     with StepFile.made() as file:
         run(file, sys.executable, "-c", source)
-        assert follower(PrintedLines((), file)).take() == ()
+        assert Follower(PrintedLines((), file)).take() == ()
     with StepFile.made() as file:
         file.want_all_text()
         run(file, sys.executable, "-c", source)
-        assert sum(one.count for one in follower(PrintedLines((), file)).take()) == 2
+        assert sum(one.count for one in Follower(PrintedLines((), file)).take()) == 2
 
 
 class Counted:

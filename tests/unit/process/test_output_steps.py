@@ -8,10 +8,10 @@ import sys
 
 import pytest
 
-from wattune.control.injected.wattune_hook import MOST_TEXT, RECORD_HEAD
-from wattune.control.reports.output import ENOUGH, TAKES_OVER, OutputFollower, OutputSteps
-from wattune.control.reports.printed import PrintedLines
-from wattune.control.step_file import StepFile
+from wattune.process.injected.wattune_hook import MOST_TEXT, RECORD_HEAD
+from wattune.process.output import PrintedLines
+from wattune.process.printed_steps import ENOUGH, TAKES_OVER, OutputFollower, OutputSteps
+from wattune.process.step_file import StepFile
 
 BAR = " {percent:3d}%|{blocks:<10}| {step}/{total} [00:10<00:12,  4.50it/s, loss=0.5]"
 LINES = {

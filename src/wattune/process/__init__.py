@@ -1,0 +1,1 @@
+"""Programs of the user: how they are started, watched, relayed, signalled and stopped."""
