@@ -35,7 +35,7 @@ from wattune.core.errors import InputError, StoreError
 from wattune.core.gpu_spec import KNOBS, can_set
 from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
 from wattune.devices.gpu import PlaysWorkloads, play_on_simulated
-from wattune.levels.run.policies import policy_named, trained_policy
+from wattune.levels.run.policies import learn_beforehand, policy_named
 from wattune.levels.run.report import RunReport, glimpse_of, report_of, stored_run
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.opening import opening_line
@@ -177,12 +177,8 @@ class TunedProgram:
     def _session(
         self, gpus: Sequence[Gpu], objective: Objective, program: ProcessWatch, hook: StepFollower | None
     ) -> RunSession:
-        policy, notes = trained_policy(
-            self._options.policy,
-            objective,
-            gpus[0].spec,
-            on_learning=lambda line: remark(f"wattune: {line}"),
-        )
+        policy = policy_named(self._options.policy, objective)
+        notes = learn_beforehand(policy, gpus[0].spec, on_learning=lambda line: remark(f"wattune: {line}"))
         if numbering_of(gpus) == "unknown":
             notes = (*notes, CONTAINER_NOTE)
         notes = (*notes, *_lasting_notes(gpus))
