@@ -7,6 +7,7 @@ second, or a test that lets virtual time pass. Errors never reach the program th
 from __future__ import annotations
 
 import time
+from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 
@@ -87,7 +88,7 @@ class ControlLoop:
         self._idle = IdleWatch()
         self._applied = DRIVER_DEFAULT
         self._failing_since_s: float | None = None
-        self._remarks: list[str] = []
+        self._remarks: deque[str] = deque()
         self._failed = False
         self._phase_players = phase_players
         self._phase_hold: PhaseHold | None = None
@@ -124,7 +125,7 @@ class ControlLoop:
     def tick(self) -> None:
         """Do what is due: read, and twice a second decide and set. An error disables tuning."""
         if not self._failed:
-            self._guarded(self._tick)
+            self._failed = self.guarded(self._tick) is not None
 
     def begin_phase(self, name: str, stamp: Stamp | None) -> None:
         """Request what is due in the phase of a step that begins, where settings are held per phase."""
@@ -147,7 +148,16 @@ class ControlLoop:
 
     def close(self) -> None:
         """Count the last window and restore the GPUs, since the program has ended."""
-        self._guarded(self._close)
+        self._failed = self.guarded(self._close) is not None
+
+    def guarded(self, call: Callable[[], None]) -> Exception | None:
+        """Call a part of the tuning; where it raises, disable tuning with an event, and return the error."""
+        try:
+            call()
+        except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
+            self.disable(error_text(error))
+            return error
+        return None
 
     def abandon(self) -> None:
         """Restore the GPUs while a tick still waits for the driver, and let that tick change nothing any more."""
@@ -166,13 +176,6 @@ class ControlLoop:
         self._end_phase_hold()
         self._actuator.restore()
         self._restored()
-
-    def _guarded(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
-            self._failed = True
-            self.disable(error_text(error))
 
     def _tick(self) -> None:
         if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
@@ -212,7 +215,7 @@ class ControlLoop:
             self.progress = self.controller.step(self.progress, observation)
         since_s, last = self.progress.measuring_since_s, self.progress.last
         step_time = None if since_s is None or last is None else self._step_times.between(since_s, last.exact_s)
-        self.progress = self.controller.closed(self.progress, step_time)
+        self.progress = self.controller.closed(self.progress, step_time).noted(*self._taken_remarks())
         self.restore()
 
     def _sample(self, *, always: bool = False) -> float | None:
@@ -323,7 +326,8 @@ class ControlLoop:
         change = self._step_times.add(readings, setting=self._applied, by_phase=by_phase)
         trouble = self._step_times.counters.read(readings)
         step_time, features, phases = self._shown(now_s)
-        remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
+        if trouble is not None:
+            self.remark(trouble)
         observation = Observation(
             readings=readings,
             condition=self._condition,
@@ -331,7 +335,7 @@ class ControlLoop:
             features=features,
             phases=phases,
             change=change,
-            remarks=remarks,
+            remarks=self._taken_remarks(),
             steps=self._step_times.marks.latest,
         )
         changes = len(self.progress.changes)
@@ -373,6 +377,10 @@ class ControlLoop:
         self._firsts = tuple(self._firsts[place] for place in places if place < len(self._firsts))
         self._edges = [self._edges[place] for place in places]
         self._fresh = []
+
+    def _taken_remarks(self) -> tuple[str, ...]:
+        """Take the remarks so far, one by one, since others may come from other threads meanwhile."""
+        return tuple(self._remarks.popleft() for _ in range(len(self._remarks)))
 
     def _taken(self) -> tuple[Reading, ...]:
         readings, self._fresh = tuple(self._fresh), []

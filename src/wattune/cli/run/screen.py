@@ -57,6 +57,8 @@ class EventLines:
     def _guarded(self) -> None:
         try:
             self._run()
+        except (OSError, termios.error):
+            pass  # the terminal has gone, or takes nothing
         except Exception as error:  # a screen that cannot be drawn must not end the tuning
             self.trouble = f"{type(error).__name__}: {error}"
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
     from wattune.cli.run import TuningOptions
     from wattune.cli.run.program_log import ProgramLog
-    from wattune.config import Config
     from wattune.control.process_monitor import HeldProcess
     from wattune.control.recall import Memory
     from wattune.control.step_file import StepFollower
@@ -120,6 +119,9 @@ class TunedProgram:
         policy_named(options.policy, wanted_objective(options.max_slowdown, options.objective, ()))  # wrong ones raise
         self._workload = make_workload(options.workload)
         self._started_at = datetime.now(UTC)
+        self._screen: EventLines | None = None
+        self._failed = False
+        """True where something of the result could not be shown or written."""
         self.sessions: list[tuple[ProcessWatch, RunSession]] = []
         """One for all GPUs, or one for each."""
 
@@ -229,32 +231,54 @@ class TunedProgram:
 
     def shown(self, *, wants_screen: bool, keys: str, log: ProgramLog | None = None) -> AbstractContextManager[object]:
         """Show on standard error what the tuning does, until the block ends, as far as that is wanted."""
-        if wants_screen:
-            return RunScreen(self.reports, stderr_console(), log=log, keys=keys)
-        return nullcontext() if self._options.quiet else EventLines(self.glimpses, stderr_console())
+        if not wants_screen and self._options.quiet:
+            return nullcontext()
+        out = stderr_console()
+        self._screen = (
+            RunScreen(self.reports, out, log=log, keys=keys) if wants_screen else EventLines(self.glimpses, out)
+        )
+        return self._screen
 
     def finish(self, exit_code: int | None, *, unopened: Exception | None = None) -> int:
         """Print, write and store what the tuning achieved, and return the exit code.
 
         `exit_code` is None for a program that was attached to, `unopened` why the GPUs could not be opened.
         """
-        written = True
+        self._check_screen()
+        if not self.sessions:
+            self._attempt(partial(self._finish_unopened, exit_code, unopened))
+        else:
+            self._attempt(partial(self._finish, exit_code))
+        return exit_code or (1 if self._failed else 0)
+
+    def _finish(self, exit_code: int | None) -> None:
+        reports = self.reports(ended=True)
+        for part in (self._print, self._write, self._store):
+            self._attempt(partial(part, reports, exit_code))
+
+    def _attempt(self, part: Callable[[], None]) -> None:
+        """Carry out a part of the end; where it fails, a line says so, and the exit code where the program has none.
+
+        An output that takes nothing is no failure: what is printed there is lost, as it is while the program runs.
+        """
         try:
-            if not self.sessions:
-                self._finish_unopened(exit_code, unopened)
-                return exit_code or 0
-            reports = self.reports(ended=True)
-            if self._options.as_json:
-                print_json(self._document(reports, exit_code))
-            else:
-                for report in reports:
-                    print_closing(report, stderr_console(), self._footprint(report))
-            written = self._write(reports)
-            if self._worker is not None:
-                self._store(self._config, reports, exit_code)
+            part()
         except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
             remark(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}")
-        return exit_code or (0 if written else 1)
+            self._failed = self._failed or not isinstance(error, OSError)
+
+    def _check_screen(self) -> None:
+        trouble = None if self._screen is None else self._screen.trouble
+        if trouble is not None:
+            remark(f"warning: what the tuning did could not be shown while the program ran: {trouble}")
+            self._failed = True
+
+    def _print(self, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
+        if self._options.as_json:
+            print_json(self._document(reports, exit_code))
+            return
+        for report in reports:
+            print_closing(report, stderr_console(), self._footprint(report))
 
     def _finish_unopened(self, exit_code: int | None, error: Exception | None) -> None:
         """Print that nothing was measured, since the GPUs were not open before the program ended."""
@@ -271,8 +295,10 @@ class TunedProgram:
         else:
             remark(f"wattune: nothing was measured or set: {why}")
 
-    def _store(self, config: Config, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
-        """Add the runs to the history; a store that fails must not hide the figures or the exit code."""
+    def _store(self, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
+        """Add the runs to the history, unless that is not wanted."""
+        if self._worker is None:
+            return
         from wattune.store.fallback import keep_runs
 
         runs = [
@@ -280,7 +306,7 @@ class TunedProgram:
             for (_, session), report in zip(self.sessions, reports, strict=True)
         ]
         try:
-            keep_runs(runs, store_url=config.store_url, state_dir=config.state_dir)
+            keep_runs(runs, store_url=self._config.store_url, state_dir=self._config.state_dir)
         except StoreError as error:
             print_error(error, kind="warning")
 
@@ -310,22 +336,23 @@ class TunedProgram:
         spent = report.spent
         return self._tariff.footprint(spent.energy_j, started_at=self._started_at, time_s=spent.time_s)
 
-    def _write(self, reports: tuple[RunReport, ...]) -> bool:
-        """Write the report files and return False where that failed: the program keeps its exit code."""
+    def _write(self, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
+        """Write the report files."""
+        del exit_code
         file = self._options.report_file
         if file is None:
-            return True
+            return
         from wattune.levels.run.view.page import run_file
 
         made = f"Run of {self._started_at:%Y-%m-%d %H:%M} UTC. {made_line()}"
         tariff, started_at = self._tariff, self._started_at
         suffix = file.suffix.lower()
         pages = [run_file(report, made=made, suffix=suffix, tariff=tariff, started_at=started_at) for report in reports]
-        written = write_each(file, pages)
-        if written and not self._options.as_json:
+        if not write_each(file, pages):
+            self._failed = True
+        elif not self._options.as_json:
             several = "" if len(reports) == 1 else f", a file per GPU: {file.stem}-0{file.suffix} …"
             remark(f"report written to {file}{several}")
-        return written
 
 
 def _may_set(gpus: Sequence[Gpu]) -> bool:

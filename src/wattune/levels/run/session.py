@@ -180,14 +180,15 @@ class RunSession:
             exchange.refusal = None
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """Call a part of the tuning and disable it where that raises."""
-        try:
-            call()
-        except Exception as error:  # whatever it is, the program that is tuned must not see it
-            if self._exchange is not None:
-                self._exchange.agreement.fail(error)  # and go on counting steps up to the next decision point
-            self._failed = self._exchange is None
-            self._disable(error_text(error))
+        """Call a part of the tuning; where that fails, tuning is disabled, on all ranks."""
+        error = self.loop.guarded(call)
+        if error is None:
+            return
+        if self._exchange is None:
+            self._failed = True
+        else:
+            self._exchange.agreement.fail(error)  # and go on counting steps up to the next decision point
+            self._actuator.disable(error_text(error))
 
     def _disable(self, why: str) -> None:
         """Set nothing any more and restore the GPUs."""

@@ -1,5 +1,7 @@
 """The live loop in virtual time: what it sets, what it measures, and what it does when things go wrong."""
 
+import sys
+import threading
 from dataclasses import replace
 from random import Random
 
@@ -521,3 +523,31 @@ def test_when_all_gpus_are_lost_the_tuning_ends():
         gpu.on_read = DeviceLost("fell off the bus")
     ticked(loop, pair[0], 1)
     assert isinstance(loop.progress.state, Disabled)
+
+
+def test_remarks_from_another_thread_all_become_events():
+    gpu = OddGpu()
+    loop, *_ = make_loop(gpu, policy=Script((Setting(1200),)))
+    wanted = [f"remark {number}" for number in range(3000)]
+    before = sys.getswitchinterval()
+    sys.setswitchinterval(1e-6)
+    try:
+        other = threading.Thread(target=lambda: [loop.remark(text) for text in wanted])
+        other.start()
+        while other.is_alive():
+            gpu.wait(0.5)
+            loop.tick()
+        other.join()
+    finally:
+        sys.setswitchinterval(before)
+    loop.close()
+    assert {event.text for event in loop.progress.events} >= set(wanted)
+
+
+def test_a_remark_after_the_last_decision_becomes_an_event():
+    gpu = OddGpu()
+    loop, *_ = make_loop(gpu, policy=Script((Setting(1200),)))
+    ticked(loop, gpu, 3)
+    loop.remark("the last one")
+    loop.close()
+    assert "the last one" in texts(loop)

@@ -296,6 +296,22 @@ def test_trials_for_the_history_are_of_the_last_phase():
         ("python train.py --model gpt2", "python train.py --model bert", False),
         ("sh -c 'a b' --name x", "sh -c 'a b' --name y", True),
         ("it's odd", "it's odd", True),
+        *(
+            (f"train {option} 1", f"train {option} 2", False)
+            for option in (
+                "--hidden",
+                "--dropout",
+                "--stage",
+                "--truncate",
+                "--video-size",
+                "--lora-rank",
+                "--model-name",
+            )
+        ),
+        *(
+            (f"train {option} a", f"train {option} b", True)
+            for option in ("--run_id", "--logdir", "--outputDir", "--exp-name", "--master_addr", "--WANDB", "--jobid")
+        ),
     ],
 )
 def test_fingerprints(one, other, same):
