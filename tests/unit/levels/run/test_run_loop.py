@@ -1,7 +1,6 @@
 """The live loop in virtual time: what it sets, what it measures, and what it does when things go wrong."""
 
 import sys
-import threading
 from dataclasses import replace
 from random import Random
 
@@ -525,22 +524,31 @@ def test_when_all_gpus_are_lost_the_tuning_ends():
     assert isinstance(loop.progress.state, Disabled)
 
 
-def test_remarks_from_another_thread_all_become_events():
+def test_a_remark_at_any_instruction_of_a_decision_becomes_an_event():
     gpu = OddGpu()
-    loop, *_ = make_loop(gpu, policy=Script((Setting(1200),)))
-    wanted = [f"remark {number}" for number in range(3000)]
-    before = sys.getswitchinterval()
-    sys.setswitchinterval(1e-6)
+    loop, _ = make_loop(gpu, policy=Script((Setting(1200),)))
+    wanted = []
+
+    def interrupt(frame, event, _):
+        """Remark something between any two instructions, as another thread may."""
+        if not frame.f_code.co_filename.endswith("control/loop.py"):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            wanted.append(f"remark {len(wanted)}")
+            loop.remark(wanted[-1])
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
     try:
-        other = threading.Thread(target=lambda: [loop.remark(text) for text in wanted])
-        other.start()
-        while other.is_alive():
+        for _ in range(3):
             gpu.wait(0.5)
             loop.tick()
-        other.join()
     finally:
-        sys.setswitchinterval(before)
+        sys.settrace(before)
     loop.close()
+    assert len(wanted) > 100
     assert {event.text for event in loop.progress.events} >= set(wanted)
 
 
