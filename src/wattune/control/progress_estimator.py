@@ -10,7 +10,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from math import ceil, floor, isfinite
 
 from wattune.control.phase_marks import PhaseMarks, phase_costs
@@ -159,6 +159,21 @@ UNMATCHED = 20
 """A pattern that has matched nothing when the hook has counted so many steps is given up."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressSeen:
+    """What shows the progress of a program, at one instant."""
+
+    unit: str = "step"
+    """The unit of a step time: a step, a period of the power, or a unit of counted work."""
+    source: str = NO_SOURCE
+    """What step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
+    follows_gpu: bool = False
+    """True where optimizer steps follow the clock of a simulated GPU."""
+    period: PeriodAnswer | None = None
+    """The last search for a period, where no steps are counted."""
+    trace: PowerTrace = field(default_factory=PowerTrace)
+
+
 _Applied = tuple[Setting, tuple[PhaseSetting, ...]]
 
 
@@ -209,8 +224,15 @@ class ProgressEstimator:
         self._began = False
 
     @property
+    def seen(self) -> ProgressSeen:
+        """What is seen at this instant."""
+        period = None if self.marks.total else self.answer
+        return ProgressSeen(
+            unit=self.unit, source=self.step_source, follows_gpu=self.follows_gpu, period=period, trace=self.trace
+        )
+
+    @property
     def unit(self) -> str:
-        """The unit of a step time: a step, a period, or a unit of counted work."""
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
     @property
@@ -220,7 +242,6 @@ class ProgressEstimator:
 
     @property
     def step_source(self) -> str:
-        """What the step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
         if self.marks.total:
             return HOOK if self._hooked else OUTPUT if self._from_output else self.reported_by
         if self._source is not None:

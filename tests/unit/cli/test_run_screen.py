@@ -5,13 +5,12 @@ import io
 import pytest
 from rich.console import Console
 
-from run_views import run_report, searched
+from run_views import run_report, run_result, searched
 from wattune.cli.main import run
 from wattune.cli.run.screen import RunScreen, screen
 from wattune.cli.run.tuning import print_closing
 from wattune.control.state import Event
 from wattune.core.reading import Reading
-from wattune.core.tariff import Footprint
 from wattune.levels.run.figures import RunFigures
 
 
@@ -61,7 +60,7 @@ def test_words_say_all_that_colours_do():
 
 def test_the_closing_has_the_figures_the_settings_and_the_events_without_controls():
     out = console()
-    print_closing(run_report(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out, Footprint(0.00594))
+    print_closing(run_result(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out)
     text = out.file.getvalue()
     assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ (5.94 Wh) in 84.0 s" in text
     assert "the slowdown limit of 5 % was met" in text
@@ -72,8 +71,8 @@ def test_the_closing_has_the_figures_the_settings_and_the_events_without_control
 
 def test_a_run_without_windows_is_printed_too():
     out = console()
-    nothing = run_report(ended=True, windows=(), events=(), figures=RunFigures())
-    print_closing(nothing, out, None)
+    nothing = {"windows": (), "events": (), "first": None, "last": None}
+    print_closing(run_result(ended=True, figures=RunFigures(), **nothing), out)
     assert "nothing was measured" in out.file.getvalue()
     assert "energy saved and time lost are unknown" in out.file.getvalue()
 

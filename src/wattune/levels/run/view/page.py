@@ -6,7 +6,6 @@ The charts show the power with the settings, the last periods, and the settings 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from datetime import datetime
 from itertools import groupby
 from math import ceil, floor
 
@@ -16,10 +15,10 @@ from numpy.typing import NDArray
 from wattune.control.python_command import command_title
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.core.tariff import Footprint, Tariff
 from wattune.core.window import Purpose, Window
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
+from wattune.levels.run.view.result import RunResult
 from wattune.levels.run.view.words import (
     LIKELY,
     base_name,
@@ -71,19 +70,18 @@ SETTING_HEAD = "setting,set for,verdict,time set,step time,power,energy per {uni
 MOST_EVENTS = 100
 
 
-def run_file(report: RunReport, *, made: str, suffix: str, tariff: Tariff, started_at: datetime) -> str:
+def run_file(result: RunResult, *, made: str, suffix: str) -> str:
     """Render the whole page for `.html`, its first picture for `.svg`."""
     if suffix == ".svg":
-        return standalone(power_chart(report))
-    return render_page(run_page(report, made=made, tariff=tariff, started_at=started_at))
+        return standalone(power_chart(result.report))
+    return render_page(run_page(result, made=made))
 
 
-def run_page(report: RunReport, *, made: str, tariff: Tariff, started_at: datetime) -> Page:
+def run_page(result: RunResult, *, made: str) -> Page:
     """Lay out the page of a run; `made` is when, where and by which version."""
-    spent = report.spent
-    footprint = tariff.footprint(spent.energy_j, started_at=started_at, time_s=spent.time_s)
+    report = result.report
     sections: tuple[Section, ...] = (
-        Figures((*_figures(report, footprint), *_in_the_long_run(report, tariff, started_at))),
+        Figures((*_figures(result), *_in_the_long_run(result))),
         *_pictures(report),
         *_setting_tables(report),
         Prose("The slowdown limit", _slowdown_limit(report)),
@@ -100,7 +98,8 @@ def run_page(report: RunReport, *, made: str, tariff: Tariff, started_at: dateti
     )
 
 
-def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
+def _figures(result: RunResult) -> tuple[Figure, ...]:
+    report = result.report
     figures, spent = report.figures, report.spent
     held = slower = "nothing was held"
     if report.held is not None:
@@ -122,23 +121,19 @@ def _figures(report: RunReport, footprint: Footprint) -> tuple[Figure, ...]:
             search_words(report) or None,
         ),
         Figure(
-            quantity(spent.energy_j, "J") if report.is_measured else "unknown",
+            "unknown" if result.footprint is None else quantity(spent.energy_j, "J"),
             "spent in all",
-            f"in {duration(spent.time_s)}: {footprint_words(footprint)}" if report.is_measured else None,
+            None if result.footprint is None else f"in {duration(spent.time_s)}: {footprint_words(result.footprint)}",
         ),
     )
 
 
-def _in_the_long_run(report: RunReport, tariff: Tariff, started_at: datetime) -> Iterator[Figure]:
-    """Yield what the held setting saves in work that takes 1,000 GPU-hours at the baseline, where that is known."""
-    saving, slower = report.figures.held_saving, report.figures.held_slowdown
-    phases = phase_summaries(report.windows)
-    base = phases[-1].baseline if phases else None
-    if saving is None or slower is None or base is None or base.power is None:
+def _in_the_long_run(result: RunResult) -> Iterator[Figure]:
+    report, slower = result.report, result.report.figures.held_slowdown
+    if result.long_run is None or slower is None:
         return
-    saved = tariff.in_the_long_run(saving.value, base.power.value, started_at=started_at)
     yield Figure(
-        footprint_words(saved),
+        footprint_words(result.long_run),
         "saved per 1,000 GPU-hours",
         f"computed from what was measured at {measured_hold_words(report)}; time {percent(100 * slower.value)}",
     )
@@ -163,7 +158,7 @@ def _met(report: RunReport) -> str | None:
 
 
 def _pictures(report: RunReport) -> Iterator[Section]:
-    if report.trace.steps:
+    if report.seen.trace.steps:
         yield LargeChart(power_chart(report))
     for chart in (close_chart(report), plane_chart(report)):
         if chart is not None:
@@ -177,7 +172,7 @@ def _setting_tables(report: RunReport) -> Iterator[Table]:
         title = "Settings that were measured"
         if len(found) > 1:
             title = f"{title}, phase {place + 1} of {len(found)}"
-        head = tuple(SETTING_HEAD.format(unit=report.unit).split(","))
+        head = tuple(SETTING_HEAD.format(unit=report.seen.unit).split(","))
         rows = tuple(_cells(report, phase, point) for point in phase.points)
         strong = frozenset(row for row, point in enumerate(phase.points) if Purpose.HOLD in point.purposes)
         yield Table(title, head, rows, words=3, strong=strong)
@@ -263,10 +258,10 @@ _CLEAR = 0.005
 
 def period_marks(report: RunReport, *, start_s: float, end_s: float) -> tuple[float, ...]:
     """Find where periods begin between two instants of the GPU's time: at the troughs of the power."""
-    period_s = None if report.period is None else report.period.period_s
+    period_s = None if report.seen.period is None else report.seen.period.period_s
     if not period_s or period_s <= 0 or end_s <= start_s:
         return ()
-    shown = [one for one in report.trace.recent if start_s <= one.time_s <= end_s and one.power_w is not None]
+    shown = [one for one in report.seen.trace.recent if start_s <= one.time_s <= end_s and one.power_w is not None]
     times_s, powers_w = np.array([one.time_s for one in shown]), np.array([one.power_w for one in shown], np.float64)
     trough = trough_s(times_s, powers_w, period_s)
     anchor_s = end_s if trough is None else trough
@@ -301,9 +296,9 @@ _LEAST = 0.02
 
 def power_chart(report: RunReport) -> Chart:
     """Draw the power over the whole run, mean and range, with the settings as bands."""
-    unit = long_unit((report.trace.duration_s, *(window.start_s + window.cost.time_s for window in report.windows)))
-    steps = report.trace.steps
-    half_s = report.trace.step_s / 2
+    trace = report.seen.trace
+    unit = long_unit((trace.duration_s, *(window.start_s + window.cost.time_s for window in report.windows)))
+    steps, half_s = trace.steps, trace.step_s / 2
     points = tuple(Point((step.start_s + half_s) * unit.factor, step.mean_w) for step in steps)
     spread = tuple(Spread((step.start_s + half_s) * unit.factor, step.low_w, step.high_w) for step in steps)
     return Chart(
@@ -318,7 +313,7 @@ def power_chart(report: RunReport) -> Chart:
 
 def close_chart(report: RunReport) -> Chart | None:
     """Draw the last periods of the run with their starts marked; None without periods."""
-    trace, period = report.trace, report.period
+    trace, period = report.seen.trace, report.seen.period
     if not trace.recent or trace.first_s is None or period is None or not period.period_s:
         return None
     end_s = trace.recent[-1].time_s
@@ -361,10 +356,10 @@ def plane_chart(report: RunReport) -> Chart | None:
         default_series("baseline", *base),
     ]
     return Chart(
-        title=f"Time and energy per {report.unit}",
+        title=f"Time and energy per {report.seen.unit}",
         subtitle=_subtitle(report, "left is faster, down is cheaper"),
-        x=Axis(title=f"time per {report.unit}", unit=seconds.symbol, least=_LEAST),
-        y=Axis(title=f"energy per {report.unit}", unit=joules.symbol, least=_LEAST),
+        x=Axis(title=f"time per {report.seen.unit}", unit=seconds.symbol, least=_LEAST),
+        y=Axis(title=f"energy per {report.seen.unit}", unit=joules.symbol, least=_LEAST),
         series=tuple(one for one in series if one.points),
         notes=tuple(_notes(report, phase, seconds, joules)),
         bands=tuple(_allowed(report, phase, seconds)),

@@ -98,7 +98,7 @@ def news(before: RunReport | None, now: RunReport) -> tuple[str, ...]:
     lines += [window_words(now, window) for window in now.windows[old_windows:]]
     doing = _doing(now)
     if doing is not None and (before is None or doing != _doing(before)):
-        lines.append(f"{now.trace.duration_s:.1f} s: {doing}")
+        lines.append(f"{now.seen.trace.duration_s:.1f} s: {doing}")
     return tuple(lines)
 
 
@@ -109,7 +109,7 @@ def window_words(report: RunReport, window: Window) -> str:
     if window.step_time_s is None:
         return f"{at}: {quantity(window.power_w, 'W')}, no step time"
     step_time = with_error(window.step_time_s, window.step_time_error_s, "s")
-    return f"{at}: {step_time} per {report.unit}, {quantity(window.power_w, 'W')}"
+    return f"{at}: {step_time} per {report.seen.unit}, {quantity(window.power_w, 'W')}"
 
 
 def _doing(report: RunReport) -> str | None:
@@ -131,7 +131,7 @@ def _title(report: RunReport, width: int) -> Text:
 
 def _state(report: RunReport, width: int) -> Text:
     words = clipped(state_words(report), width)
-    latest = report.trace.latest
+    latest = report.seen.trace.latest
     now = "" if latest is None or latest.power_w is None else f"   {quantity(latest.power_w, 'W')}"
     if latest is not None and latest.sm_mhz is not None:
         now += f", {latest.sm_mhz} MHz"
@@ -163,7 +163,7 @@ def _pictures(report: RunReport, width: int, rows: int) -> tuple[Text, ...]:
 
 
 def _power(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
-    trace, period = report.trace, report.period
+    trace, period = report.seen.trace, report.seen.period
     span_s, repeats = _LONGEST_S, period_words(period)
     if period is not None and period.period_s:
         span_s = min(max(_PERIODS * period.period_s, _SHORTEST_S), _LONGEST_S)
@@ -188,11 +188,11 @@ def _ticks(report: RunReport, width: int, room: int, shown: tuple[float, float])
     columns = max(width - room, 1)
     # The graph has two steps to a character, and its newest step at the right edge.
     each_s = span_s / max(width - 8, 1)
-    period_s = None if report.period is None else report.period.period_s
-    if not report.trace.recent or not period_s or period_s < 2 * each_s:
+    period_s = None if report.seen.period is None else report.seen.period.period_s
+    if not report.seen.trace.recent or not period_s or period_s < 2 * each_s:
         return Text()
     signs = [" "] * columns
-    for mark_s in period_marks(report, start_s=max(now_s - span_s, report.trace.recent[0].time_s), end_s=now_s):
+    for mark_s in period_marks(report, start_s=max(now_s - span_s, report.seen.trace.recent[0].time_s), end_s=now_s):
         place = columns - 1 - int((now_s - mark_s) / each_s)
         if 0 <= place < columns:
             signs[place] = "╵"
@@ -219,7 +219,7 @@ def _plane(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     picture = scatter(spots, width=width - 6, height=height - 1, x_unit=seconds.symbol, y_unit=joules.symbol)
     for line in picture:
         line.truncate(width, overflow="crop")
-    return (Text(clipped(f"per {report.unit}: ○ base ● held + frontier", width), "dim"), *picture)
+    return (Text(clipped(f"per {report.seen.unit}: ○ base ● held + frontier", width), "dim"), *picture)
 
 
 _TOP = 4

@@ -13,11 +13,13 @@ from rich.text import Text
 from wattune.control.progress_estimator import COUNTED, ONLY_OPTIMIZERS, OUTPUT, PATTERN
 from wattune.control.state import Condition, Disabled, LostGpu, Waiting
 from wattune.control.window_state import Settling
+from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.tariff import Footprint
 from wattune.core.window import Order, Purpose, by_phase_words, phases_of, since_change
 from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
-from wattune.render.quantity import UNKNOWN, counted, duration, percent, quantity, with_error
+from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, percent, quantity, with_error
 from wattune.response.clock_doubt import window_doubt
 
 if TYPE_CHECKING:
@@ -47,17 +49,24 @@ def closing_lines(report: RunReport) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
+def spent_words(spent: Measurement, footprint: Footprint | None) -> str:
+    """Return what the run took and comes to."""
+    if footprint is None:
+        return "nothing was measured, since the program ended before the GPU was read twice"
+    return f"{quantity(spent.energy_j, 'J')} ({footprint_words(footprint)}) in {duration(spent.time_s)}"
+
+
 def _hint(report: RunReport) -> str:
     """Return what would make steps visible, or let them follow the GPU, where that is not so; empty otherwise."""
-    progress, source = report.progress, report.step_source
+    progress, source = report.progress, report.seen.source
     if not report.windows or isinstance(progress.state, Disabled):
         return ""
     if ONLY_OPTIMIZERS in (event.text for event in progress.events):
         return ""  # it follows already
     seen = source in COUNTED or any(window.step_time_s for window in report.windows)
-    if report.follows_gpu and not seen:
+    if report.seen.follows_gpu and not seen:
         return "hint: only optimizer steps of PyTorch follow a simulated GPU, and none of them were counted"
-    if report.simulated and not report.follows_gpu and (not seen or source in (PATTERN, OUTPUT)):
+    if report.simulated and not report.seen.follows_gpu and (not seen or source in (PATTERN, OUTPUT)):
         return (
             "hint: a program is as fast as a simulated GPU only with `wattune simulate --follow -- wattune run …`, "
             "which makes the steps of PyTorch follow it"
@@ -192,7 +201,7 @@ def even_words(report: RunReport) -> str:
 
 def last_period_words(report: RunReport) -> str:
     """Return the last period of the power in words; empty where there was none, but step times were seen."""
-    period = report.period
+    period = report.seen.period
     if period is not None and period.period_s is None and any(window.step_time_s for window in report.windows):
         return ""
     return period_words(period)
@@ -324,7 +333,7 @@ def _unset(report: RunReport) -> str:
         return held if report.held is None else f"{_named(report.held)} was best as far as is known"
     if based:
         return "no step time of the program was found at the baseline"
-    counted_steps = progress.stepped is not None or report.step_source in COUNTED
+    counted_steps = progress.stepped is not None or report.seen.source in COUNTED
     if isinstance(progress.state, Waiting) and not (progress.state.why is Condition.UNUSED and counted_steps):
         return f"the program was {progress.state.why}"
     ran = f"after {duration(report.spent.time_s)}" if report.is_measured else "at once"
