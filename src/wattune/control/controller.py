@@ -20,9 +20,11 @@ from wattune.control.ranks import error_text
 from wattune.control.recall import Memory, known_phase, unexplained_change
 from wattune.control.state import (
     LEAST_S,
+    NO_EVIDENCE,
     NOTHING,
     Condition,
     Disabled,
+    Evidence,
     Observation,
     OpenWindow,
     Progress,
@@ -171,7 +173,7 @@ class WindowController:
             case Measuring(choice=order, window=window):
                 tally = window.stepped or window.tally
                 if tally.time_s >= LEAST_S:
-                    ended = replace(window, tally=tally, step_time=step_time or window.step_time)
+                    ended = replace(window, tally=tally, evidence=Evidence(step_time=step_time).after(window.evidence))
                     return _with_window(progress, order, ended)
                 return _unfinished(progress, order, tally, window.since)
             case Settling(choice=order, since=since):
@@ -252,23 +254,20 @@ class WindowController:
         window = replace(window, tally=tally, stepped=stepped)
         if observation.change is None and _stalls(observation):
             return replace(progress, state=Measuring(order, window))
-        if observation.step_time is not None or progress.wants_step_time:
-            window = replace(
-                window,
-                step_time=observation.step_time or window.step_time,
-                features=observation.features or window.features,
-                phases=observation.phases or window.phases,
-                again_s=_again_s(order, observation.step_time, window.age_s),
-            )
+        if observation.evidence is not None or progress.wants_step_time:
+            now = observation.evidence or NO_EVIDENCE
+            again_s = _again_s(order, now.step_time, window.age_s)
+            window = replace(window, evidence=now.after(window.evidence), again_s=again_s)
         if observation.change is not None and progress.first is not None:
             change = observation.change.since_start(progress.first.exact_s)
             return self._changed(progress, order, window, change, "")
-        error = None if window.step_time is None else window.step_time.relative_error
+        step_time = window.evidence.step_time
+        error = None if step_time is None else step_time.relative_error
         if not window.again_s or not until_of(order).is_over(time_s=window.age_s, error=error):
             return replace(progress, state=Measuring(order, window))
         before = replace(progress, state=Measuring(order, window), reopened=None)
         ended = replace(_with_window(progress, order, window), reopened=before)
-        if window.step_time is not None and window.step_time.source != PERIOD:
+        if step_time is not None and step_time.source != PERIOD:
             missed = unexplained_change(ended.windows, self.spec)
             if missed is not None:
                 return self._changed(progress, order, window, missed, ", unexplained by clock changes")
@@ -360,7 +359,8 @@ def _again_s(order: Order, step_time: StepTime | None, age_s: float) -> float:
 
 
 def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, changed: bool = False) -> Progress:
-    tally, step_time = measured.tally, measured.step_time
+    tally, evidence = measured.tally, measured.evidence
+    step_time = evidence.step_time
     assert progress.first is not None
     settling, early_steps = progress.unmeasured, progress.early_steps
     if early_steps and step_time is not None:
@@ -381,9 +381,9 @@ def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, chan
         mem_util=tally.mem_utils.mean,
         sm_util_error=tally.sm_utils.error,
         mem_util_error=tally.mem_utils.error,
-        features=measured.features,
+        features=evidence.features,
         changed=changed,
-        phases=measured.phases,
+        phases=evidence.phases,
         by_phase=order.by_phase,
         steps=_steps_of(progress, measured),
     )

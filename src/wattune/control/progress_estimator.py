@@ -15,7 +15,7 @@ from math import ceil, floor, isfinite
 
 from wattune.control.phase_marks import PhaseMarks, phase_costs
 from wattune.control.reports.output import OutputFollower
-from wattune.control.state import StepTime
+from wattune.control.state import Evidence, StepTime
 from wattune.control.step_file import OPTIMIZER, NewSteps, StepFollower
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import Tally, working_mhz
@@ -367,7 +367,12 @@ class ProgressEstimator:
             self._source, self._source_since_s = step_time.source, start_s
         return step_time
 
-    def phases_between(self, start_s: float, end_s: float) -> tuple[PhaseCost, ...]:
+    def evidence(self, start_s: float, end_s: float) -> Evidence:
+        """Return what the program showed of its work between two instants of the GPU's time."""
+        features, step_time = self.counters.between(start_s, end_s), self.between(start_s, end_s)
+        return Evidence(step_time=step_time, features=features, phases=self._phases(start_s, end_s))
+
+    def _phases(self, start_s: float, end_s: float) -> tuple[PhaseCost, ...]:
         """Return the phases of a step between two instants; none where the program does not report them."""
         if not self.phases.has_any:
             return ()

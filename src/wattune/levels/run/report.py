@@ -143,7 +143,7 @@ def report_of(
         seen=session.watch.seen,
         policy=session.policy.name,
         gpus=len(session.gpus),
-        latest=session.loop.latest,
+        latest=session.loop.readings.latest,
         lost=session.loop.lost,
         cpu=cpu,
         was_set=session.loop.changes > 0,

@@ -446,7 +446,7 @@ def test_a_starved_sampler_is_no_evidence_of_a_change():
     for _ in range(300):
         gpu.wait(random.uniform(0.3, 0.9))
         session.loop.tick()
-    assert session.loop.late_ticks > 200
+    assert session.loop.readings.late_ticks > 200
     assert not session.progress.changes
 
 
