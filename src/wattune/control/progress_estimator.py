@@ -16,7 +16,7 @@ from math import ceil, floor, isfinite
 from wattune.control.phase_marks import PhaseMarks, phase_costs
 from wattune.control.reports.output import OutputFollower
 from wattune.control.state import Evidence, StepTime
-from wattune.control.step_file import OPTIMIZER, NewSteps, StepFollower
+from wattune.control.step_file import OPTIMIZER, StepFollower
 from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
@@ -194,7 +194,8 @@ class ProgressEstimator:
         """True beside a simulated GPU that only optimizer steps follow: other steps show nothing of its clock."""
         self.follows_gpu = False
         """The same, also where no hook counts those steps."""
-        self._hooked = self._from_output = False
+        self._counted_by: str | None = None
+        """HOOK or OUTPUT, where that fills the marks."""
         self._ignored = self._noted = False
         self._unmatched = 0
         self.phases = PhaseMarks()
@@ -243,7 +244,7 @@ class ProgressEstimator:
     @property
     def step_source(self) -> str:
         if self.marks.total:
-            return HOOK if self._hooked else OUTPUT if self._from_output else self.reported_by
+            return self._counted_by or self.reported_by
         if self._source is not None:
             return self._source
         seen = any(reading.sm_util is not None for reading in self._readings)
@@ -251,7 +252,7 @@ class ProgressEstimator:
 
     def report(self, time_s: float, count: int) -> None:
         """Count steps that the program reported; those that the hook or the output showed first are not mixed."""
-        if not self._ignores() and not self._hooked and not self._from_output:
+        if not self._ignores() and self._counted_by is None:
             self.marks.add(time_s, count)
 
     def follow(self, now_s: float) -> str | None:
@@ -259,9 +260,9 @@ class ProgressEstimator:
 
         Return a remark where the unit of work is another from now on, so that everything has to be measured again.
         """
-        news = self._follow_hook(now_s)
-        if news is None and not self._hooked:
-            news = self._follow_output(now_s)
+        news = self._followed(self.hook, HOOK, now_s)
+        if news is None and self._counted_by != HOOK:
+            news = self._followed(self.output, OUTPUT, now_s)
         if news is None and self._ignored and self._ignores() and not self._noted:
             self._noted = True
             return ONLY_OPTIMIZERS
@@ -279,38 +280,29 @@ class ProgressEstimator:
         counted = [one.take() for one in (self.hook, self.output) if one is not None]
         return bool(self.marks.total) or any(one is not None for one in counted)
 
-    def _follow_output(self, now_s: float) -> str | None:
-        steps = None if self.output is None else self.output.take()
-        if self.output is None or steps is None or (self.marks.total and not self._from_output) or self._ignores():
+    def _followed(self, follower: StepFollower | OutputFollower | None, by: str, now_s: float) -> str | None:
+        """Add the steps that a follower has counted; return a remark where their unit is new."""
+        steps = None if follower is None else follower.take()
+        if follower is None or steps is None or self._ignores() or not self._takes(by, steps.count):
             return None
-        first, self._from_output = not self._from_output, True
+        first, self._counted_by = self._counted_by != by, by
         self.marks.add(now_s - steps.age_s, steps.count)
-        changed, self.output.unit_changed = self.output.unit_changed, False
-        if first or changed:
-            return f"steps are counted from now on: by the program's output ({self.output.source})"
-        return None
+        changed, follower.unit_changed = follower.unit_changed, False
+        if by == HOOK and changed and not first:
+            return "another optimizer or process is counted from now on"
+        name = follower.source if by == HOOK else f"output ({follower.source})"
+        return f"steps are counted from now on: by the program's {name}" if first or changed else None
 
-    def _follow_hook(self, now_s: float) -> str | None:
-        steps = None if self.hook is None else self.hook.take()
-        if self.hook is None or steps is None or self._ignores() or not self._takes_hook(steps):
-            return None
-        first, self._hooked = not self._hooked, True
-        self.marks.add(now_s - steps.age_s, steps.count)
-        changed, self.hook.unit_changed = self.hook.unit_changed, False
-        if first:
-            return f"steps are counted from now on: by the program's {self.hook.source}"
-        return "another optimizer or process is counted from now on" if changed else None
-
-    def _takes_hook(self, steps: NewSteps) -> bool:
-        """Return whether the marks are filled by the hook: a pattern that was asked for has its chance first."""
-        if self._hooked:
+    def _takes(self, by: str, count: int) -> bool:
+        """Return whether it fills the marks: the hook comes before the output, and a pattern has its chance first."""
+        if self._counted_by == by:
             return True
-        if self._from_output:
-            self.marks, self._from_output = StepMarks(), False
+        if by == HOOK and self._counted_by == OUTPUT:
+            self.marks = StepMarks()
             return True
-        if self.marks.total:
-            return False
-        self._unmatched += steps.count
+        if by == OUTPUT or self.marks.total:
+            return not self.marks.total
+        self._unmatched += count
         return self.reported_by != PATTERN or self._unmatched >= UNMATCHED
 
     def add(
