@@ -6,7 +6,8 @@ from dataclasses import replace
 from datetime import UTC, datetime
 from math import pi, sin
 
-from wattune.control.progress_estimator import PowerTrace, ProgressSeen
+from wattune.control.power_trace import PowerTrace
+from wattune.control.progress_estimator import ProgressSeen
 from wattune.control.state import Event, OpenWindow, Progress
 from wattune.control.window_state import Measuring, Settling
 from wattune.control.window_totals import Tally
@@ -15,7 +16,8 @@ from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.tariff import Tariff
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.figures import EstimateWithError, RunFigures
+from wattune.levels.run.estimate import EstimateWithError
+from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import ProcessorTime, RunReport
 from wattune.levels.run.view.result import RunResult
 from wattune.physics.catalog import load_model

@@ -8,15 +8,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from run_views import GPU, measuring, run_result, settling, with_figures
-from wattune.control.progress_estimator import PowerTrace, ProgressSeen
+from wattune.control.power_trace import PowerTrace
+from wattune.control.progress_estimator import ProgressSeen
 from wattune.control.state import Condition, Disabled, Event, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.figures import EstimateWithError, RunFigures
+from wattune.levels.run.estimate import EstimateWithError
+from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import ProcessorTime, RunReport
-from wattune.levels.run.view.page import close_chart, plane_chart, power_chart, run_file
+from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
+from wattune.levels.run.view.page import run_file
 from wattune.levels.run.view.terminal import news, screen_lines
 from wattune.levels.run.view.words import closing_lines
 from wattune.render.svg import draw

@@ -50,7 +50,7 @@ LONGEST_STALL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class StepCount:
+class StepsDone:
     """The steps that a program has done."""
 
     count: int
@@ -111,7 +111,7 @@ class Observation:
     """A change of what the program does."""
     remarks: tuple[str, ...] = ()
     """Faults of the sensors, in words."""
-    steps: StepCount | None = None
+    steps: StepsDone | None = None
     """The steps of the program so far; None where they are not counted."""
 
 

@@ -38,7 +38,8 @@ from wattune.levels.run.report import RunReport, report_of, stored_run
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.opening import opening_line
 from wattune.levels.run.view.result import RunResult, document_without_gpus
-from wattune.levels.run.view.words import closing_lines, joined, setting_rows, spent_words, table_lines
+from wattune.levels.run.view.settings import setting_rows, table_lines
+from wattune.levels.run.view.words import closing_lines, joined, spent_words
 from wattune.store.worker import StoreWorker
 from wattune.workloads.catalog import make_workload
 

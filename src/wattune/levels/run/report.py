@@ -14,8 +14,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.window import Order, Window
-from wattune.levels.run.figures import RunFigures, SettingSummary, figures_of
+from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import slowdown_limit_of
+from wattune.levels.run.summaries import SettingSummary
 from wattune.levels.run.turns import HeldFor, held_for, turns_of
 
 if TYPE_CHECKING:

@@ -18,6 +18,7 @@ from typing import Self
 from wattune.control.actuator import actuator_for, passes_by_itself
 from wattune.control.background import Background
 from wattune.control.controller import WindowController
+from wattune.control.counters import CounterWatch, counters_of
 from wattune.control.loop import ControlLoop
 from wattune.control.phase_hold import PhasePlayers
 from wattune.control.process_monitor import Itself, MonitoredProgram
@@ -27,7 +28,6 @@ from wattune.control.recall import Memory
 from wattune.control.stamps import Stamp
 from wattune.control.state import Disabled, Progress
 from wattune.control.step_file import StepFollower
-from wattune.control.step_time import CounterWatch, counters_of
 from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.gpu_spec import KNOBS, limited_to
 from wattune.core.objective import Objective

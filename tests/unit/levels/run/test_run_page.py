@@ -8,14 +8,15 @@ from xml.etree import ElementTree
 import pytest
 
 from run_views import BASE_S, GPU, PERIOD, PERIOD_S, run_report, run_result, searched
-from wattune.control.progress_estimator import PowerTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.control.state import Event, Progress
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.page import close_chart, period_marks, plane_chart, power_chart, run_file, run_page
-from wattune.levels.run.view.words import setting_rows
+from wattune.levels.run.view.charts import close_chart, period_marks, plane_chart, power_chart
+from wattune.levels.run.view.page import run_file, run_page
+from wattune.levels.run.view.settings import setting_rows
 from wattune.render.page import render_page
 from wattune.render.svg import draw
 from wattune.signals.period import Verdict

@@ -11,7 +11,10 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
-from wattune.levels.run.figures import EstimateWithError, RunFigures, figures_of, phase_summaries
+from wattune.levels.run.estimate import EstimateWithError
+from wattune.levels.run.figures import RunFigures, figures_of
+from wattune.levels.run.summaries import phase_summaries
+from wattune.levels.run.view.settings import setting_rows, verdict
 from wattune.levels.run.view.words import (
     closing_lines,
     compared_words,
@@ -21,11 +24,9 @@ from wattune.levels.run.view.words import (
     measured_hold_words,
     period_words,
     search_words,
-    setting_rows,
     slowdown_words,
     state_words,
     sure_words,
-    verdict,
 )
 from wattune.render.quantity import duration
 from wattune.signals.period import PeriodAnswer, Verdict

@@ -11,8 +11,10 @@ from wattune.core.codec import to_json
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.tariff import NO_FOOTPRINT, Footprint, Tariff
 from wattune.core.window import Window
-from wattune.levels.run.figures import EstimateWithError, RunFigures, phase_summaries
+from wattune.levels.run.estimate import EstimateWithError
+from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
+from wattune.levels.run.summaries import phase_summaries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

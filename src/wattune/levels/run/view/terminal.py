@@ -15,18 +15,11 @@ from wattune.control.window_state import Settling
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.reading import Reading
 from wattune.core.window import Window, by_phase_words
-from wattune.levels.run.figures import EstimateWithError
+from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.page import period_marks
-from wattune.levels.run.view.words import (
-    clipped,
-    estimate_words,
-    period_words,
-    present_phase,
-    setting_rows,
-    state_words,
-    table_lines,
-)
+from wattune.levels.run.view.charts import period_marks
+from wattune.levels.run.view.settings import present_phase, setting_rows, table_lines
+from wattune.levels.run.view.words import clipped, estimate_words, period_words, state_words
 from wattune.render.chart import tick_step
 from wattune.render.monitor_view import power_steps
 from wattune.render.quantity import quantity, unit_for, with_error
