@@ -8,7 +8,7 @@ from wattune.core.window import RunPolicy
 from wattune.levels.run.own_policy import is_own
 from wattune.levels.run.policies import policy_named
 from wattune.physics.gpu_model import GpuModel
-from wattune.search.boosted_trees import MISSING, installed
+from wattune.response.boosted_trees import MISSING, installed
 from wattune_bench.run.mf_gpoeo import MfGpoeoPolicy
 from wattune_bench.run.odpp import OdppPolicy
 from wattune_bench.run.zeus_limit import ZeusLimitPolicy

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import hypot
 from typing import Protocol
 
@@ -59,7 +59,7 @@ class WorkDone:
         if step_time is None:
             return None
         error_s = hypot(step_time.error_s or 0.0, COUNTER_ERROR * step_time.step_time_s)
-        return StepTime(step_time.step_time_s, error_s, COUNTERS)
+        return replace(step_time, error_s=error_s, source=COUNTERS)
 
 
 def busiest_pipe(counters: Mapping[str, float]) -> str | None:

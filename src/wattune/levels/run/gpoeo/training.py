@@ -22,7 +22,7 @@ from wattune.levels.run.simulated_program import SimulatedProgram, counters
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
-from wattune.search.boosted_trees import MISSING, installed
+from wattune.response.boosted_trees import MISSING, installed
 from wattune.workloads.catalog import make_workload, network_named, workload_names
 from wattune.workloads.graph import graph_kinds
 
