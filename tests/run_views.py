@@ -16,9 +16,9 @@ from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.tariff import Tariff
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import ProcessorTime, RunReport
+from wattune.levels.run.summaries import EstimateWithError
 from wattune.levels.run.view.result import RunResult
 from wattune.physics.catalog import load_model
 from wattune.signals.period import CycleKind, PeriodAnswer, PeriodCycle, Verdict

@@ -15,9 +15,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import ProcessorTime, RunReport
+from wattune.levels.run.summaries import EstimateWithError
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
 from wattune.levels.run.view.page import run_file
 from wattune.levels.run.view.terminal import news, screen_lines

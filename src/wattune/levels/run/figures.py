@@ -23,16 +23,16 @@ from statistics import NormalDist
 
 from wattune.core.measurement import SIGMAS_95, Measurement
 from wattune.core.window import Purpose, Window, phases_of
-from wattune.levels.run.estimate import (
+from wattune.levels.run.summaries import (
     COUNTER_ERROR,
     LEAST_ERROR,
     EstimateWithError,
     pooled_power,
     pooled_step_time,
+    turns_of,
     unit_of,
     with_counter_error,
 )
-from wattune.levels.run.turns import turns_of
 from wattune.response.clock_doubt import window_doubt
 
 UNSURE = 0.05

@@ -57,16 +57,9 @@ def learn_beforehand(policy: RunPolicy, spec: GpuSpec, *, on_learning: Callable[
 
     `on_learning` is called with a line for the user before the learning, which takes some seconds.
     """
-    if policy.name != "gpoeo":
-        return ()
-    from wattune.levels.run.gpoeo.training import learned, missing_for
+    from wattune.levels.run.gpoeo.policy import GpoeoPolicy
 
-    missing = missing_for(spec)
-    if missing is not None:
-        return (f"gpoeo learned nothing beforehand, because {missing}: its search begins at the highest clock",)
-    on_learning(f"gpoeo learns from simulated programs on a {spec.name}, which takes some seconds")
-    learned(spec)
-    return ()
+    return policy.learned_beforehand(spec, on_learning) if isinstance(policy, GpoeoPolicy) else ()
 
 
 def slowdown_limit_of(objective: Objective) -> float | None:

@@ -16,8 +16,7 @@ from wattune.core.setting import Setting
 from wattune.core.window import Order, Window
 from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import slowdown_limit_of
-from wattune.levels.run.summaries import SettingSummary
-from wattune.levels.run.turns import HeldFor, held_for, turns_of
+from wattune.levels.run.summaries import HeldFor, SettingSummary, held_for, turns_of
 
 if TYPE_CHECKING:
     from wattune.levels.run.session import RunSession
@@ -89,6 +88,14 @@ class RunReport:
         """Time, and energy of all GPUs, since the tuning began; of a lost one until its last reading."""
         lost_j = sum(one.spent.energy_j for one in self.lost)
         return Measurement(self.progress.spent.time_s, self.gpus * self.progress.spent.energy_j + lost_j)
+
+    @property
+    def changed_j(self) -> float | None:
+        """By how much the energy of all GPUs differs from that of the same work at the baseline; None where unknown."""
+        saved = self.figures.saving
+        if saved is None or saved.value >= 1:
+            return None
+        return -self.gpus * self.progress.spent.energy_j * saved.value / (1 - saved.value)
 
     @property
     def is_measured(self) -> bool:

@@ -24,10 +24,9 @@ from wattune.core.objective import Deadline, EnergyDelay, LeastEnergy
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose
-from wattune.levels.run.estimate import COUNTER_ERROR
 from wattune.levels.run.figures import figures_of
 from wattune.levels.run.policies import POLICIES, policy_named, slowdown_limit_of
-from wattune.levels.run.summaries import phase_summaries
+from wattune.levels.run.summaries import COUNTER_ERROR, phase_summaries
 from wattune.physics.catalog import load_model
 
 A100 = load_model("a100").spec()

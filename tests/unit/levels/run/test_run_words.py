@@ -11,9 +11,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.figures import RunFigures, figures_of
-from wattune.levels.run.summaries import phase_summaries
+from wattune.levels.run.summaries import EstimateWithError, phase_summaries
 from wattune.levels.run.view.settings import setting_rows, verdict
 from wattune.levels.run.view.words import (
     closing_lines,

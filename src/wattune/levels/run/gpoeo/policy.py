@@ -143,6 +143,19 @@ class GpoeoPolicy(PublishedPolicy):
     name: ClassVar[str] = "gpoeo"
     needs_counters: ClassVar[bool] = True
 
+    def learned_beforehand(self, spec: GpuSpec, on_learning: Callable[[str], None]) -> tuple[str, ...]:
+        """Learn, after a line about that, or return a note why that is impossible."""
+        from wattune.levels.run.gpoeo.training import missing_for
+
+        missing = missing_for(spec)
+        if missing is not None:
+            return (
+                f"{self.name} learned nothing beforehand, because {missing}: its search begins at the highest clock",
+            )
+        on_learning(f"{self.name} learns from simulated programs on a {spec.name}, which takes some seconds")
+        self.learn(spec)
+        return ()
+
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
         if not spec.sm_clocks_mhz:
             yield from forever(DRIVER_DEFAULT, why="the core clock cannot be set")

@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from wattune.control.python_command import command_title
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Purpose
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.summaries import PhaseSummary, SettingSummary, phase_summaries
+from wattune.levels.run.summaries import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
 from wattune.levels.run.view.result import RunResult
 from wattune.levels.run.view.settings import judged_words, measured_cells

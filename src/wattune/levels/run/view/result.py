@@ -11,10 +11,9 @@ from wattune.core.codec import to_json
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.tariff import NO_FOOTPRINT, Footprint, Tariff
 from wattune.core.window import Window
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.summaries import phase_summaries
+from wattune.levels.run.summaries import EstimateWithError, phase_summaries
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -41,7 +40,6 @@ class RunResult:
     def document(self) -> dict[str, Any]:
         """Return the result as a JSON document, without the program and its end."""
         report = self.report
-        limit, held_by_phase = report.slowdown_limit, report.progress.held_by_phase
         return {
             "started_at": self.started_at.isoformat(),
             "policy": report.policy,
@@ -61,9 +59,8 @@ class RunResult:
                 for one in report.held_for
             ],
             "held_turns": [to_json(setting) for setting in report.alternates],
-            "held_by_phase": {one.name: to_json(one.setting) for one in held_by_phase},
-            **_figures(report.figures),
-            "promise_percent": None if limit is None else 100 * limit,
+            "held_by_phase": {one.name: to_json(one.setting) for one in report.progress.held_by_phase},
+            **_figures(report.figures, report.slowdown_limit),
             "control_core_percent": None if report.cpu_share is None else 100 * report.cpu_share,
             "control_cpu_s": None if report.cpu is None else report.cpu.cpu_s,
             "unit": report.seen.unit,
@@ -76,12 +73,13 @@ class RunResult:
 
 def document_without_gpus(*, policy: str, objective: str, started_at: str, why: str) -> dict[str, Any]:
     """Return the same document for a program whose GPUs were not opened."""
-    unknown = ("time_s", "energy_j", "held", "promise_percent", "control_core_percent", "control_cpu_s", "unit")
+    figures = _figures(RunFigures(), None)
+    unknown = ("time_s", "energy_j", "held", *figures, "control_core_percent", "control_cpu_s", "unit", "step_source")
     return {
         "started_at": started_at,
         "policy": policy,
         "objective": objective,
-        **dict.fromkeys((*unknown, "step_source", *_figures(RunFigures()))),
+        **dict.fromkeys(unknown),
         **dict.fromkeys(("gpus", "lost", "held_for", "held_turns", "windows"), ()),
         "held_by_phase": {},
         "evaluations": 0,
@@ -99,16 +97,30 @@ def _long_run(report: RunReport, tariff: Tariff, started_at: datetime) -> Footpr
     return tariff.in_the_long_run(saving.value, base.power.value, started_at=started_at)
 
 
-def _figures(figures: RunFigures) -> dict[str, Any]:
-    estimates = ("saving", "slowdown", "compared_saving", "compared_slowdown", "held_saving", "held_slowdown")
-    fields: dict[str, Any] = {}
-    for name in estimates:
-        estimate: EstimateWithError | None = getattr(figures, name)
-        error = None if estimate is None else estimate.error
-        fields[f"{name}_percent"] = None if estimate is None else estimate.percent
-        fields[f"{name}_error_percent"] = None if error is None else 100 * error
-    plain = ("compared_s", "evaluations", "confidence", "search_s", "search_extra_j", "break_even_s")
-    return fields | {name: getattr(figures, name) for name in plain}
+def _figures(figures: RunFigures, slowdown_limit: float | None) -> dict[str, Any]:
+    return {
+        "evaluations": figures.evaluations,
+        **_percent("saving", figures.saving),
+        **_percent("slowdown", figures.slowdown),
+        **_percent("compared_saving", figures.compared_saving),
+        **_percent("compared_slowdown", figures.compared_slowdown),
+        "compared_s": figures.compared_s,
+        **_percent("held_saving", figures.held_saving),
+        **_percent("held_slowdown", figures.held_slowdown),
+        "promise_percent": None if slowdown_limit is None else 100 * slowdown_limit,
+        "confidence": figures.confidence,
+        "search_s": figures.search_s,
+        "search_extra_j": figures.search_extra_j,
+        "break_even_s": figures.break_even_s,
+    }
+
+
+def _percent(name: str, estimate: EstimateWithError | None) -> dict[str, float | None]:
+    error = None if estimate is None else estimate.error
+    return {
+        f"{name}_percent": None if estimate is None else estimate.percent,
+        f"{name}_error_percent": None if error is None else 100 * error,
+    }
 
 
 def _window(window: Window) -> dict[str, Any]:

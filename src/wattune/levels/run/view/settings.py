@@ -11,9 +11,8 @@ from rich.text import Text
 
 from wattune.control.window_state import Settling
 from wattune.core.window import Purpose, since_change
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.summaries import PhaseSummary, SettingSummary, phase_summaries
+from wattune.levels.run.summaries import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.render.quantity import UNKNOWN, duration, quantity, with_error
 
 if TYPE_CHECKING:

@@ -15,8 +15,8 @@ from wattune.control.window_state import Settling
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.reading import Reading
 from wattune.core.window import Window, by_phase_words
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.report import RunReport
+from wattune.levels.run.summaries import EstimateWithError
 from wattune.levels.run.view.charts import period_marks
 from wattune.levels.run.view.settings import present_phase, setting_rows, table_lines
 from wattune.levels.run.view.words import clipped, estimate_words, period_words, state_words
@@ -57,10 +57,9 @@ def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, .
 
 def saving_line(report: RunReport, width: int) -> Text:
     """Format the change of energy until now, against the baseline for the same work."""
-    saved, so_far = report.figures.saving, "" if report.ended else " so far"
-    if saved is None or saved.value >= 1:
+    saved, changed_j, so_far = report.figures.saving, report.changed_j, "" if report.ended else " so far"
+    if saved is None or changed_j is None:
         return Text(clipped(f"energy   unknown{so_far}", width), "dim")
-    changed_j = -report.gpus * report.progress.spent.energy_j * saved.value / (1 - saved.value)
     return Text(clipped(f"energy   {estimate_words(saved.negative)}{so_far}, {quantity(changed_j, 'J')}", width))
 
 

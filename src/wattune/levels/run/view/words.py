@@ -16,8 +16,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.tariff import Footprint
 from wattune.core.window import Order, Purpose, by_phase_words, phases_of, since_change
-from wattune.levels.run.estimate import EstimateWithError
 from wattune.levels.run.report import RunReport
+from wattune.levels.run.summaries import EstimateWithError
 from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, percent, quantity, with_error
 from wattune.response.clock_doubt import window_doubt
 
