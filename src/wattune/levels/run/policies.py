@@ -57,9 +57,8 @@ def learn_beforehand(policy: RunPolicy, spec: GpuSpec, *, on_learning: Callable[
 
     `on_learning` is called with a line for the user before the learning, which takes some seconds.
     """
-    from wattune.levels.run.gpoeo.policy import GpoeoPolicy
-
-    return policy.learned_beforehand(spec, on_learning) if isinstance(policy, GpoeoPolicy) else ()
+    learn = getattr(policy, "learned_beforehand", None)
+    return () if learn is None else tuple(learn(spec, on_learning))
 
 
 def slowdown_limit_of(objective: Objective) -> float | None:
