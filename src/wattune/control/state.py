@@ -38,7 +38,7 @@ class StepTime:
     source: str = "steps"
     """steps, period or counters."""
     delayed: float = 0.0
-    """Share of the time that delays of steps took, which is no part of the step time."""
+    """Share of the time that stalls and delays of steps took, which is no part of the step time."""
 
     @property
     def relative_error(self) -> float | None:

@@ -124,7 +124,11 @@ class StepMarks:
         with self._lock:
             low, high = bisect_left(self._times_s, start_s), bisect_right(self._times_s, end_s)
             times_s, counts = self._times_s[low:high], self._counts[low:high]
-        return counted_step_time(without_stalls(times_s, counts)[0], counts)
+        moved_s, lost_s = without_stalls(times_s, counts)
+        found = counted_step_time(moved_s, counts)
+        if found is None or not lost_s:
+            return found
+        return replace(found, delayed=1.0 - (1.0 - found.delayed) * (1.0 - lost_s / (times_s[-1] - times_s[0])))
 
     @property
     def every(self) -> tuple[tuple[float, ...], tuple[int, ...]]:

@@ -114,3 +114,12 @@ def test_a_step_that_is_longer_now_and_then_by_design_counts():
     times_s = [sum(lengths_s[:number]) for number in range(601)]
     found = counted_step_time(times_s, range(601))
     assert abs(found.step_time_s - times_s[-1] / 600) <= max(found.error_s, 0.02 * found.step_time_s)
+
+
+def test_a_stall_counts_as_delayed():
+    marks = StepMarks()
+    for number in range(301):
+        marks.add(0.04 * number + (0.3 if number > 150 else 0.0))
+    found = marks.between(0.0, 13.0)
+    assert found.step_time_s == pytest.approx(0.04)
+    assert found.delayed == pytest.approx(0.3 / 12.3)
