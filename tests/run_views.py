@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from datetime import UTC, datetime
 from math import pi, sin
 
-from wattune.control.progress_estimator import PowerTrace
+from wattune.control.power_trace import PowerTrace
+from wattune.control.progress_estimator import ProgressSeen
 from wattune.control.state import Event, OpenWindow, Progress
 from wattune.control.window_state import Measuring, Settling
 from wattune.control.window_totals import Tally
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.tariff import Tariff
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.figures import EstimateWithError, RunFigures
+from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import ProcessorTime, RunReport
+from wattune.levels.run.summaries import EstimateWithError
+from wattune.levels.run.view.result import RunResult
 from wattune.physics.catalog import load_model
 from wattune.signals.period import CycleKind, PeriodAnswer, PeriodCycle, Verdict
 
@@ -115,17 +120,31 @@ def progress(**changes):
 IN_PROGRESS = ("spec", "state", "windows", "events", "first", "last", "stepped")
 
 
-def run_report(**changes):
-    """A run of which everything is known, with changes to it or to its progress."""
+IN_SEEN = ("unit", "source", "follows_gpu", "trace", "period")
+
+
+def run_report(*, figures=FIGURES, **changes):
+    """A run of which everything is known, with changes to it, to its progress or to what shows that."""
     inner = {name: changes.pop(name) for name in IN_PROGRESS if name in changes}
+    seen = {"trace": trace(), "period": PERIOD} | {name: changes.pop(name) for name in IN_SEEN if name in changes}
     fields = {
         "program": "python train.py --model resnet50",
         "objective": "energy:5%",
         "slowdown_limit": 0.05,
         "progress": progress(**inner),
-        "figures": FIGURES,
-        "trace": trace(),
-        "period": PERIOD,
+        "seen": ProgressSeen(**seen),
         "cpu": ProcessorTime(0.51, 84.0),
     }
-    return RunReport(**{**fields, **changes})
+    return with_figures(RunReport(**{**fields, **changes}), figures)
+
+
+def with_figures(report, figures):
+    """Let a report have these figures in place of those of its windows."""
+    report.__dict__["figures"] = figures
+    return report
+
+
+def run_result(report=None, **changes):
+    """The result of such a run."""
+    started_at = datetime(2026, 3, 4, tzinfo=UTC)
+    return RunResult.of(report or run_report(**changes), gpus=[GPU], tariff=Tariff(), started_at=started_at)

@@ -10,16 +10,17 @@ from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits
 from wattune.core.measurement import Measurement
 from wattune.core.window import Window
 from wattune.levels.run.gpoeo.models import FEATURES
-from wattune.levels.run.gpoeo.policy import GpoeoPolicy
-from wattune.levels.run.mf_gpoeo import MfGpoeoPolicy
-from wattune.levels.run.odpp import OdppPolicy
-from wattune.levels.run.procedure import ZeusLimitPolicy
+from wattune.levels.run.gpoeo.policy import GpoeoPolicy, untaught
 from wattune.physics.catalog import load_model
+from wattune_bench.run import odpp
+from wattune_bench.run.mf_gpoeo import MfGpoeoPolicy
+from wattune_bench.run.odpp import OdppPolicy
+from wattune_bench.run.zeus_limit import ZeusLimitPolicy
 
 RULES = (
-    GpoeoPolicy(None),
-    GpoeoPolicy(None, 0.0),
-    OdppPolicy(None),
+    GpoeoPolicy(learn=untaught),
+    GpoeoPolicy(0.0, learn=untaught),
+    OdppPolicy(learn=odpp.untaught),
     MfGpoeoPolicy(),
     ZeusLimitPolicy(),
 )

@@ -1,24 +1,25 @@
 """Whatever a run did, what is shown of it is well-formed, free of NaN, and fits."""
 
 from dataclasses import replace
-from datetime import UTC, datetime
 from unicodedata import category
 from xml.etree import ElementTree
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from run_views import GPU, measuring, settling
-from wattune.control.progress_estimator import PowerTrace
+from run_views import GPU, measuring, run_result, settling, with_figures
+from wattune.control.power_trace import PowerTrace
+from wattune.control.progress_estimator import ProgressSeen
 from wattune.control.state import Condition, Disabled, Event, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
-from wattune.core.tariff import Tariff
 from wattune.core.window import Order, Purpose, Window
-from wattune.levels.run.figures import EstimateWithError, RunFigures
+from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import ProcessorTime, RunReport
-from wattune.levels.run.view.page import close_chart, plane_chart, power_chart, run_file
+from wattune.levels.run.summaries import EstimateWithError
+from wattune.levels.run.view.charts import close_chart, plane_chart, power_chart
+from wattune.levels.run.view.page import run_file
 from wattune.levels.run.view.terminal import news, screen_lines
 from wattune.levels.run.view.words import closing_lines
 from wattune.render.svg import draw
@@ -90,21 +91,23 @@ PROGRESS = st.builds(
     first=TIMES,
     last=TIMES,
 )
+SEEN = st.builds(
+    ProgressSeen,
+    trace=READINGS.map(lambda readings: PowerTrace().add(sorted(readings, key=lambda one: one.time_s))),
+    period=PERIODS,
+)
 REPORTS = st.builds(
-    RunReport,
+    lambda figures, **fields: with_figures(RunReport(**fields), figures),
     program=WORDS,
     objective=st.just("energy:5%"),
     slowdown_limit=st.none() | st.floats(0, 1),
     progress=PROGRESS,
     figures=FIGURES,
     gpus=st.integers(1, 8),
-    trace=READINGS.map(lambda readings: PowerTrace().add(sorted(readings, key=lambda one: one.time_s))),
-    period=PERIODS,
+    seen=SEEN,
     cpu=st.none() | st.builds(ProcessorTime, st.floats(0, 1), st.floats(1, 2), st.booleans()),
     ended=st.booleans(),
 )
-
-TARIFF = {"tariff": Tariff(), "started_at": datetime(2026, 3, 4, tzinfo=UTC)}
 
 
 def is_clean(text: str) -> bool:
@@ -120,7 +123,7 @@ def test_pictures_and_page_are_well_formed_and_free_of_nan(report: RunReport) ->
             ElementTree.fromstring(drawn)
             for part in ElementTree.fromstring(drawn).iter():
                 assert not any(value in ("nan", "inf", "-inf") for value in part.attrib.values())
-    assert run_file(report, made="today", suffix=".html", **TARIFF).endswith("</html>\n")
+    assert run_file(run_result(report), made="today", suffix=".html").endswith("</html>\n")
     assert all(closing_lines(report))
 
 

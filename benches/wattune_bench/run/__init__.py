@@ -113,7 +113,7 @@ def run_case(case: RunCase) -> CaseResult:
     elif case.policy == DEFAULT:
         played = fixed_run(DEFAULT, DRIVER_DEFAULT, best.default, program.passes)
     else:
-        policy = make_policy(case.policy, model.key, slowdown=asked.slowdown)
+        policy = make_policy(case.policy, model, slowdown=asked.slowdown)
         begun_s = process_time()
         played = play_program(
             program,

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-
 from wattune.core.errors import InputError
 from wattune.core.objective import LeastEnergy
 from wattune.core.window import RunPolicy
 from wattune.levels.run.own_policy import is_own
-from wattune.levels.run.policies import POLICIES as SHIPPED
-from wattune.levels.run.policies import learn, policy_named
+from wattune.levels.run.policies import policy_named
+from wattune.physics.gpu_model import GpuModel
+from wattune.response.boosted_trees import MISSING, installed
+from wattune_bench.run.mf_gpoeo import MfGpoeoPolicy
+from wattune_bench.run.odpp import OdppPolicy
+from wattune_bench.run.zeus_limit import ZeusLimitPolicy
 
 OURS, DEFAULT, ORACLE, GPOEO = "wattune", "default", "oracle", "gpoeo"
 
-POLICIES = (DEFAULT, *(name for name in SHIPPED if name not in (DEFAULT, OURS)), OURS, ORACLE)
+PEERS = {"odpp": OdppPolicy.of, "mf-gpoeo": MfGpoeoPolicy.of, "zeus": ZeusLimitPolicy.of}
+"""Published policies that wattune does not ship; its commands find them by the entry points of this distribution."""
+POLICIES = (DEFAULT, GPOEO, *PEERS, OURS, ORACLE)
 """Every name, in the order of tables."""
 
 
-def make_policy(name: str, gpu: str, *, slowdown: float) -> RunPolicy:
-    """Make a shipped policy for a GPU of the catalogue, with what it learns beforehand."""
-    return policy_named(name, LeastEnergy(slowdown), learned=_learned(name, gpu))
+def make_policy(name: str, model: GpuModel, *, slowdown: float) -> RunPolicy:
+    """Make a policy that knows already what it learns about a GPU."""
+    objective = LeastEnergy(slowdown)
+    policy = PEERS[name](objective) if name in PEERS else policy_named(name, objective)
+    if name in POLICIES:
+        policy.step((), model.spec())
+    return policy
 
 
 def check_own(names: tuple[str, ...], slowdown: float) -> None:
@@ -31,11 +39,6 @@ def check_own(names: tuple[str, ...], slowdown: float) -> None:
                 hint="wattune, a grid search and the oracle are always played; --policy package.module:Name adds yours",
             )
         policy_named(name, LeastEnergy(slowdown))
-
-
-@lru_cache(maxsize=4)
-def _learned(name: str, gpu: str) -> object:
-    return learn(name, gpu)
 
 
 def chosen_policies(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str, ...]]:
@@ -50,6 +53,6 @@ def chosen_policies(names: tuple[str, ...]) -> tuple[tuple[str, ...], tuple[str,
             raise InputError(f"there is no policy {name!r}", hint=hint)
         policy_named(name, LeastEnergy(0.05))
     chosen = [*(name for name in POLICIES if not names or name in names), *own]
-    missing = {name: SHIPPED[name].missing() for name in chosen if name in SHIPPED}
-    lines = tuple(f"{name} is left out, because {what}" for name, what in missing.items() if what is not None)
-    return tuple(name for name in chosen if missing.get(name) is None), lines
+    if installed() or GPOEO not in chosen:
+        return tuple(chosen), ()
+    return tuple(name for name in chosen if name != GPOEO), (f"{GPOEO} is left out, because {MISSING}",)

@@ -48,7 +48,7 @@ class Background:
 
     def _count(self, cpu_s: float, wall_s: float) -> None:
         """Let the loop rest for what a tick cost; the time that passes counts."""
-        reading_s = self.loop.take_reading_cpu_s()
+        reading_s = self.loop.readings.take_cpu_s()
         cost_s = reading_s + min(max(cpu_s - self.cpu_s - reading_s, 0.0), COSTLIEST_S)
         self.loop.rest_s = max(self.loop.rest_s - (wall_s - self.wall_s), 0.0) + cost_s / MOST_SHARE
         self.cpu_s, self.wall_s = cpu_s, wall_s

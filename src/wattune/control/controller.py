@@ -20,23 +20,24 @@ from wattune.control.ranks import error_text
 from wattune.control.recall import Memory, known_phase, unexplained_change
 from wattune.control.state import (
     LEAST_S,
+    NO_EVIDENCE,
     NOTHING,
     Condition,
     Disabled,
+    Evidence,
     Observation,
     OpenWindow,
     Progress,
-    StepCount,
+    StepsDone,
     StepTime,
     Waiting,
-    between,
     until_of,
 )
 from wattune.control.window_state import Measuring, Settling
 from wattune.control.window_totals import Tally, disagreement
+from wattune.control.windows import estimate_again_s, opened, unfinished, unmeasured, with_window
 from wattune.core.errors import DeviceBusy, DeviceError, DeviceLost, NoPermission, NotSupported, PlanError
 from wattune.core.gpu_spec import KNOBS, GpuSpec, can_set, limited_to, without
-from wattune.core.measurement import Measurement
 from wattune.core.reading import CountedReading, Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, RunPolicy, Window, by_phase_words, since_change, steps_s
@@ -47,13 +48,9 @@ SETTLE_S = 1.0
 little later."""
 PATIENCE = 3.0
 """A clock that does not hold after so many times the settling time is given up."""
-GROWTH = (1.25, 2.0)
-"""By how much a window grows between two estimates of its step time, at least and at most: an estimate is costly."""
 NEW_S = 10.0
 """The first window of a held setting that was never measured is as short as a trial: a clock below a knee may be far
 slower than its neighbours, and the slack of the slowdown limit is soon used up."""
-_SAME_S = 1e-6
-"""Times that differ by less are equal."""
 MOST_REFUSED = 3
 """Tuning is disabled after so many refused settings."""
 
@@ -110,14 +107,14 @@ class WindowController:
     def one_setting(self, progress: Progress, why: str) -> Progress:
         """Return the progress where settings are not held per phase any more; the unfinished window is lost."""
         noted = progress.noted(f"one setting is held instead of one per phase: {why}")
-        return self._next(replace(noted, one_setting=why, unmeasured=_unmeasured(noted)))
+        return self._next(replace(noted, one_setting=why, unmeasured=unmeasured(noted)))
 
     def disabled(self, progress: Progress, why: str) -> Progress:
         """Return the progress with tuning disabled for good."""
         noted = progress.noted(f"tuning ended, the GPU is as it was found: {why}")
         return replace(noted, state=Disabled(why))
 
-    def is_due(self, progress: Progress, now_s: float, steps: StepCount | None = None) -> bool:
+    def is_due(self, progress: Progress, now_s: float, steps: StepsDone | None = None) -> bool:
         """Return whether the present state may be over, so that the next reading should be as exact as can be.
 
         No window begins or ends while a step is overdue: if the program ends, what came after its steps is no part of
@@ -152,7 +149,7 @@ class WindowController:
                 changes=(*noted.changes, Change(time_s=now_s, since_s=now_s, samples=1, shifts={})),
             )
         if isinstance(noted.state, Settling | Measuring):
-            return self._next(replace(noted, unmeasured=NOTHING if is_first else _unmeasured(noted)))
+            return self._next(replace(noted, unmeasured=NOTHING if is_first else unmeasured(noted)))
         return noted
 
     def closed(self, progress: Progress, step_time: StepTime | None) -> Progress:
@@ -167,15 +164,15 @@ class WindowController:
         match progress.state:
             case Measuring(choice=order, window=OpenWindow(stepped=None, since=Reading() as since)) if progress.stepped:
                 # The last step ended while the setting settled.
-                return _unfinished(replace(progress, unmeasured=NOTHING), order, Tally(since, progress.stepped), since)
+                return unfinished(replace(progress, unmeasured=NOTHING), order, Tally(since, progress.stepped), since)
             case Measuring(choice=order, window=window):
                 tally = window.stepped or window.tally
                 if tally.time_s >= LEAST_S:
-                    ended = replace(window, tally=tally, step_time=step_time or window.step_time)
-                    return _with_window(progress, order, ended)
-                return _unfinished(progress, order, tally, window.since)
+                    ended = replace(window, tally=tally, evidence=Evidence(step_time=step_time).after(window.evidence))
+                    return with_window(progress, order, ended)
+                return unfinished(progress, order, tally, window.since)
             case Settling(choice=order, since=since):
-                return _unfinished(progress, order, Tally(since, progress.stepped or progress.last), since)
+                return unfinished(progress, order, Tally(since, progress.stepped or progress.last), since)
             case _:
                 return progress
 
@@ -188,7 +185,7 @@ class WindowController:
             return progress
         expected = why is Condition.UNUSED and not progress.windows
         noted = progress if expected else progress.noted(f"the program is {why}")
-        return replace(noted, state=Waiting(why), unmeasured=_unmeasured(progress))
+        return replace(noted, state=Waiting(why), unmeasured=unmeasured(progress))
 
     def _next(self, progress: Progress) -> Progress:
         """Begin the next order of the policy."""
@@ -204,7 +201,7 @@ class WindowController:
         before = progress.windows[-1] if progress.windows else None
         same = before is not None and (before.setting, before.by_phase) == (order.setting, order.by_phase)
         if same and not progress.unmeasured.time_s:
-            return replace(progress, state=Measuring(order, _opened(progress.last, progress.last, progress)))
+            return replace(progress, state=Measuring(order, opened(progress.last, progress.last, progress)))
         return replace(progress, state=Settling(order, progress.last))
 
     def _recalled(self, progress: Progress) -> tuple[tuple[Window, ...], str | None]:
@@ -233,8 +230,8 @@ class WindowController:
         age_s = readings[-1].exact_s - state.since.exact_s
         against = disagreement(setting, readings[-1])
         if against is None and age_s >= settle_s:
-            begun = Measuring(state.choice, _opened(readings[-1], state.since, progress, observation.steps))
-            return replace(progress, state=begun, unmeasured=_unmeasured(progress))
+            begun = Measuring(state.choice, opened(readings[-1], state.since, progress, observation.steps))
+            return replace(progress, state=begun, unmeasured=unmeasured(progress))
         if against is not None and age_s >= PATIENCE * max(settle_s, self.settle_s):
             if state.choice.by_phase:
                 return self.one_setting(progress, against)
@@ -252,23 +249,20 @@ class WindowController:
         window = replace(window, tally=tally, stepped=stepped)
         if observation.change is None and _stalls(observation):
             return replace(progress, state=Measuring(order, window))
-        if observation.step_time is not None or progress.wants_step_time:
-            window = replace(
-                window,
-                step_time=observation.step_time or window.step_time,
-                features=observation.features or window.features,
-                phases=observation.phases or window.phases,
-                again_s=_again_s(order, observation.step_time, window.age_s),
-            )
+        if observation.evidence is not None or progress.wants_step_time:
+            now = observation.evidence or NO_EVIDENCE
+            again_s = estimate_again_s(order, now.step_time, window.age_s)
+            window = replace(window, evidence=now.after(window.evidence), again_s=again_s)
         if observation.change is not None and progress.first is not None:
             change = observation.change.since_start(progress.first.exact_s)
             return self._changed(progress, order, window, change, "")
-        error = None if window.step_time is None else window.step_time.relative_error
+        step_time = window.evidence.step_time
+        error = None if step_time is None else step_time.relative_error
         if not window.again_s or not until_of(order).is_over(time_s=window.age_s, error=error):
             return replace(progress, state=Measuring(order, window))
         before = replace(progress, state=Measuring(order, window), reopened=None)
-        ended = replace(_with_window(progress, order, window), reopened=before)
-        if window.step_time is not None and window.step_time.source != PERIOD:
+        ended = replace(with_window(progress, order, window), reopened=before)
+        if step_time is not None and step_time.source != PERIOD:
             missed = unexplained_change(ended.windows, self.spec)
             if missed is not None:
                 return self._changed(progress, order, window, missed, ", unexplained by clock changes")
@@ -278,7 +272,7 @@ class WindowController:
         """End the window in which the program began to do something else, and begin the next order."""
         noted = progress.noted(f"the program does something else{how}: {change.words}")
         changed = replace(noted, changes=(*noted.changes, change))
-        return self._next(_with_window(changed, order, window, changed=True))
+        return self._next(with_window(changed, order, window, changed=True))
 
 
 def _with_steps(observation: Observation) -> Observation:
@@ -301,24 +295,6 @@ def _stalls(observation: Observation) -> bool:
 def _is_stepped(reading: Reading, observation: Observation) -> bool:
     """Return whether the program has ended a step at or after a reading."""
     return observation.steps is not None and reading.exact_s <= observation.steps.time_s
-
-
-def _opened(first: Reading, since: Reading, progress: Progress, steps: StepCount | None = None) -> OpenWindow:
-    """Begin a window at a reading; steps take as long as at present, or as in the last window."""
-    step_s = None if steps is None else steps.step_s
-    if step_s is None and progress.windows:
-        step_s = progress.windows[-1].step_time_s
-    return OpenWindow(Tally.begun(first, step_s=step_s), since)
-
-
-def _steps_of(progress: Progress, measured: OpenWindow) -> float | None:
-    """Return the steps in a window and while its setting settled; None where they are unknown or something paused."""
-    tally, since = measured.tally, measured.since
-    last = tally.last or tally.first
-    if since is None or since.steps is None or last.steps is None or tally.paused_s:
-        return None
-    is_whole = abs(progress.unmeasured.time_s - (tally.first.exact_s - since.exact_s)) < _SAME_S
-    return last.steps - since.steps if is_whole else None
 
 
 def _announced(progress: Progress, order: Order) -> tuple[Progress, Order]:
@@ -350,68 +326,6 @@ def _measured_soon(order: Order, phase: tuple[Window, ...]) -> Order:
     return replace(order, least_s=min(order.least_s, new_s), most_s=min(order.most_s, new_s))
 
 
-def _again_s(order: Order, step_time: StepTime | None, age_s: float) -> float:
-    """Return the age at which the step time will be precise enough: its error falls with the age to the 1.5."""
-    least, most = GROWTH
-    error = None if step_time is None else step_time.relative_error
-    if error is None or order.precision is None:
-        return most * age_s
-    return age_s * min(max(float((error / order.precision) ** (2 / 3)), least), most)
-
-
-def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, changed: bool = False) -> Progress:
-    tally, step_time = measured.tally, measured.step_time
-    assert progress.first is not None
-    settling, early_steps = progress.unmeasured, progress.early_steps
-    if early_steps and step_time is not None:
-        early_s, early_steps = early_steps * step_time.step_time_s, 0
-        settling += Measurement(early_s, early_s * tally.cost.power_w)
-    window = Window(
-        setting=order.setting,
-        purpose=order.purpose,
-        start_s=tally.first.exact_s - progress.first.exact_s,
-        cost=tally.cost,
-        settling=settling,
-        step_time_s=None if step_time is None else step_time.step_time_s,
-        step_time_error_s=None if step_time is None else step_time.error_s,
-        source=None if step_time is None else step_time.source,
-        held=tally.held,
-        sm_mhz=tally.sm_mhz.mean,
-        sm_util=tally.sm_utils.mean,
-        mem_util=tally.mem_utils.mean,
-        sm_util_error=tally.sm_utils.error,
-        mem_util_error=tally.mem_utils.error,
-        features=measured.features,
-        changed=changed,
-        phases=measured.phases,
-        by_phase=order.by_phase,
-        steps=_steps_of(progress, measured),
-        delayed=0.0 if step_time is None else step_time.delayed,
-    )
-    return replace(progress, windows=(*progress.windows, window), unmeasured=NOTHING, early_steps=early_steps)
-
-
-def _unfinished(progress: Progress, order: Order, tally: Tally, since: Reading | None) -> Progress:
-    """Add what passed since the last window as one in which nothing was measured."""
-    passed = progress.unmeasured + Measurement(tally.time_s, tally.cost.energy_j)
-    if not passed.time_s:
-        return progress
-    empty = OpenWindow(Tally(tally.last or tally.first), since)
-    return _with_window(replace(progress, unmeasured=passed), order, empty)
-
-
 def _dropped(progress: Progress, setting: Setting, spec: GpuSpec) -> Progress:
     """Remove a setting, and charge what it took to the next window."""
-    return replace(progress, spec=spec, refused=(*progress.refused, setting), unmeasured=_unmeasured(progress))
-
-
-def _unmeasured(progress: Progress) -> Measurement:
-    """Return what has passed since the last window."""
-    match progress.state:
-        case Settling(since=first) if progress.last is not None:
-            return progress.unmeasured + between(first, progress.last)
-        case Measuring(window=window):
-            cost = window.tally.cost
-            return progress.unmeasured + Measurement(cost.time_s, cost.energy_j)
-        case _:
-            return progress.unmeasured
+    return replace(progress, spec=spec, refused=(*progress.refused, setting), unmeasured=unmeasured(progress))

@@ -7,53 +7,43 @@ second, or a test that lets virtual time pass. Errors never reach the program th
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 
 from wattune.control.actuator import Actuator
 from wattune.control.controller import WindowController
-from wattune.control.counter_edges import SHARP_S, CounterEdges
 from wattune.control.phase_hold import PhaseHold, PhasePlayers
 from wattune.control.process_monitor import MonitoredProgram
+from wattune.control.program_gpus import ProgramGpus
 from wattune.control.progress_estimator import ProgressEstimator
 from wattune.control.ranks import error_text
 from wattune.control.stamps import Stamp
 from wattune.control.state import (
-    NOTHING,
     Condition,
     Disabled,
+    Evidence,
     LostGpu,
     Observation,
     Progress,
-    StepTime,
     Waiting,
-    as_one,
-    between,
 )
 from wattune.control.window_state import Settling
 from wattune.core.errors import DeviceError, DeviceLost
-from wattune.core.measurement import Measurement
-from wattune.core.reading import Count, Reading
 from wattune.core.setting import DRIVER_DEFAULT
-from wattune.core.window import PhaseCost
-from wattune.devices.gpu import Gpu, restarts_within
-from wattune.signals.readings import Activity, IdleWatch, Sanity
+from wattune.devices.gpu import Gpu
+from wattune.signals.readings import Activity
 
 DECIDE_S = 0.5
 """Between two decisions: short beside any window."""
 CHECK_S = 1.0
 """Between two checks of what the program is doing, which cost more than a reading."""
-STILL_S = 1.0
-"""The GPU is read after this long even if its counter has not moved."""
 COUNTED_S = 0.2
 """Between two readings where steps are counted: then power is not searched for a period."""
 EDGE_PATIENCE_S = 0.3
 """A window ends after this long at a time that is known less well, where no move of the counter was seen closely."""
 PATIENCE_S = 0.25
 """A reading that takes longer is not made at the end of a program, and a tick that is inside one is not waited for."""
-LATE_S = 0.15
-"""A tick that comes so much later than it was asked for read the counter at an unknown time after its refresh, which
-errs by a tenth of a second on most GPUs."""
 BLIND_S = 10.0
 """Tuning is disabled after this long without a reading."""
 
@@ -75,33 +65,22 @@ class ControlLoop:
         self._actuator = Actuator(gpus)
         self.progress: Progress = controller.start()
         self._program, self._step_times = program, step_times
-        self._fresh: list[Reading] = []
-        self._read_s = self._decided_s = self._checked_s = float("-inf")
+        self.readings = ProgramGpus(gpus, on_late=step_times.starved)
+        self._decided_s = self._checked_s = float("-inf")
         self._condition = Condition.UNUSED
-        self._sanities = [Sanity(_highest_w(gpu)) for gpu in self.gpus]
         self._named = self._actuator.gpus
-        self._firsts: tuple[Reading, ...] = ()
-        """The first reading of each GPU."""
         self.lost: tuple[LostGpu, ...] = ()
         """GPUs that were left out, since they do not answer any more."""
-        self._idle = IdleWatch()
         self._applied = DRIVER_DEFAULT
         self._failing_since_s: float | None = None
-        self._remarks: list[str] = []
+        self._remarks: deque[str] = deque()
         self._failed = False
         self._phase_players = phase_players
         self._phase_hold: PhaseHold | None = None
-        self._edges = [CounterEdges.of(gpu) for gpu in self.gpus]
-        """The counter of each GPU."""
         self._due_since_s: float | None = None
         """From when on a window could have ended at a move of the counter."""
-        self._sample_s = self._reading_cpu_s = 0.0
-        self._restarts = [0 for _ in gpus]
-        self._due_s = float("inf")
         self.rest_s = 0.0
         """How long the loop rests at least between two ticks, so that it takes little processor time."""
-        self.late_ticks = 0
-        """Number of ticks that came late, since the host was busy."""
         self.changes = 0
         """Number of settings that were applied."""
 
@@ -112,29 +91,17 @@ class ControlLoop:
     @property
     def wait_s(self) -> float:
         """Seconds until the next tick: `rest_s` at least, unless a move of a counter is needed exactly."""
-        closely, rest_s = self._is_close, max(self.rest_s, COUNTED_S if self._step_times.is_counted else 0.0)
-        waits_s = [one.wait_s(closely=closely, rest_s=rest_s) for one in self._edges]
-        return min(waits_s) if closely else waits_s[0]
-
-    @property
-    def latest(self) -> tuple[Reading, ...]:
-        """The last valid reading of each GPU."""
-        return tuple(sanity.last for sanity in self._sanities if sanity.last is not None)
+        return self.readings.wait_s(is_due=self._is_due, rest_s=self._least_rest_s)
 
     def tick(self) -> None:
         """Do what is due: read, and twice a second decide and set. An error disables tuning."""
         if not self._failed:
-            self._guarded(self._tick)
+            self._failed = self.guarded(self._tick) is not None
 
     def begin_phase(self, name: str, stamp: Stamp | None) -> None:
         """Request what is due in the phase of a step that begins, where settings are held per phase."""
         if self._phase_hold is not None:
             self._phase_hold.begin(name, stamp)
-
-    def take_reading_cpu_s(self) -> float:
-        """Return the CPU time that readings took since the last call."""
-        taken_s, self._reading_cpu_s = self._reading_cpu_s, 0.0
-        return taken_s
 
     def remark(self, text: str) -> None:
         """Note an event at the next decision; callable from any thread."""
@@ -147,7 +114,16 @@ class ControlLoop:
 
     def close(self) -> None:
         """Count the last window and restore the GPUs, since the program has ended."""
-        self._guarded(self._close)
+        self._failed = self.guarded(self._close) is not None
+
+    def guarded(self, call: Callable[[], None]) -> Exception | None:
+        """Call a part of the tuning; where it raises, disable tuning with an event, and return the error."""
+        try:
+            call()
+        except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
+            self.disable(error_text(error))
+            return error
+        return None
 
     def abandon(self) -> None:
         """Restore the GPUs while a tick still waits for the driver, and let that tick change nothing any more."""
@@ -167,13 +143,6 @@ class ControlLoop:
         self._actuator.restore()
         self._restored()
 
-    def _guarded(self, call: Callable[[], None]) -> None:
-        try:
-            call()
-        except Exception as error:  # whatever it is, the program that is tuned must not suffer from it
-            self._failed = True
-            self.disable(error_text(error))
-
     def _tick(self) -> None:
         if isinstance(self.progress.state, Disabled) and self._failing_since_s is not None:
             return
@@ -191,83 +160,41 @@ class ControlLoop:
             return now_s - self._decided_s >= DECIDE_S
         if self._due_since_s is None:
             self._due_since_s = now_s
-        return self._is_at_edge or now_s - self._due_since_s >= EDGE_PATIENCE_S
+        return self.readings.is_at_edge or now_s - self._due_since_s >= EDGE_PATIENCE_S
 
     @property
-    def _is_at_edge(self) -> bool:
-        """Whether the last reading is as exact as can be."""
-        return self._edges[0].is_sharp and all(one.error_s <= SHARP_S for one in self._edges)
+    def _is_due(self) -> bool:
+        """Whether a window may begin or end at the next move of the counter."""
+        return self._due_since_s is not None
 
     @property
-    def _is_close(self) -> bool:
-        """Whether the counters are polled closely now."""
-        return self._due_since_s is not None or any(one.is_doubtful for one in self._edges)
+    def _least_rest_s(self) -> float:
+        return max(self.rest_s, COUNTED_S if self._step_times.is_counted else 0.0)
 
     def _close(self) -> None:
-        if self._sample_s < PATIENCE_S:
+        if self.readings.took_s < PATIENCE_S:
             self._follow_steps(self._sample(always=True))
-        if self._fresh:
+        if self.readings.newest is not None:
             steps = self._step_times.marks.latest
-            observation = Observation(readings=self._taken(), condition=self._condition, steps=steps)
+            observation = Observation(readings=self.readings.take(), condition=self._condition, steps=steps)
             self.progress = self.controller.step(self.progress, observation)
         since_s, last = self.progress.measuring_since_s, self.progress.last
         step_time = None if since_s is None or last is None else self._step_times.between(since_s, last.exact_s)
-        self.progress = self.controller.closed(self.progress, step_time)
+        self.progress = self.controller.closed(self.progress, step_time).noted(*self._taken_remarks())
         self.restore()
 
     def _sample(self, *, always: bool = False) -> float | None:
         """Read what is new and return the GPU's time; None where it does not answer."""
-        begun_s, begun_cpu_s = time.monotonic(), time.thread_time()
         try:
-            count = self._polled()
-            if count.time_s > self._due_s + LATE_S:
-                self.late_ticks += 1
-                self._step_times.starved(count.time_s)
-            self._due_s = count.time_s + self.wait_s
-            if always or self._edges[0].moved or count.time_s - self._read_s >= STILL_S:
-                self._read()
-                self._read_s = count.time_s
-                self._sample_s = time.monotonic() - begun_s
+            now_s = self.readings.sample(is_due=self._is_due, rest_s=self._least_rest_s, always=always)
         except DeviceError as error:
             if not isinstance(error, DeviceLost) or not self._left_out_lost():
                 self._missed(error)
             return None
         finally:
-            self._reading_cpu_s += time.thread_time() - begun_cpu_s
+            self._remarks.extend(self.readings.take_news())
         self._failing_since_s = None
-        return count.time_s
-
-    def _polled(self) -> Count:
-        """Poll the counters and return that of the first GPU; those of the others only where they are needed."""
-        first = self.gpus[0].count()
-        self._edges[0] = self._edges[0].polled(first)
-        if self._edges[0].moved or self._is_close:
-            for place, gpu in enumerate(self.gpus[1:], start=1):
-                self._edges[place] = self._edges[place].polled(gpu.count())
-        return first
-
-    def _read(self) -> None:
-        """Read each GPU and drop impossible values; the energy is that of the counter at the time of its last move."""
-        clean: list[Reading] = []
-        for place, gpu in enumerate(self.gpus):
-            self._sanities[place], reading = self._sanities[place].add(self._edges[place].exact(gpu.read()))
-            self._remarks.extend(self._sanities[place].news)
-            self._notice_restarts(place, gpu)
-            if reading is not None:
-                clean.append(reading)
-        if len(clean) == len(self.gpus):
-            self._firsts = self._firsts or tuple(clean)
-            one = as_one(clean)
-            self._fresh.append(one)
-            self._idle = self._idle.add(one)
-
-    def _notice_restarts(self, place: int, gpu: Gpu) -> None:
-        """Remark on each restart of a counter; windows go on, since the GPU continues its count."""
-        found = restarts_within(gpu, float("-inf"), float("inf"))
-        for restart in found[self._restarts[place] :]:
-            missing_s = restart.after_s - restart.before_s
-            self._remarks.append(f"the energy counter started again from zero; up to {missing_s:.3g} s are missing")
-        self._restarts[place] = len(found)
+        return now_s
 
     def _missed(self, error: DeviceError) -> None:
         """Note a reading that failed, and disable tuning where that goes on."""
@@ -288,7 +215,8 @@ class ControlLoop:
         self.restore()
         for place, (gpu, loss) in enumerate(zip(self.gpus, losses, strict=True)):
             if loss is not None:
-                self.lost = (*self.lost, LostGpu(gpu.spec, self._named.index(gpu), loss.message, self._spent(place)))
+                spent = self.readings.spent(place)
+                self.lost = (*self.lost, LostGpu(gpu.spec, self._named.index(gpu), loss.message, spent))
         gone = " and ".join(f"GPU {one.index}" for one in self.lost[len(places) - len(losses) :])
         left = " and ".join(f"GPU {self._named.index(self.gpus[place])}" for place in places)
         news = f"{gone} is lost; from now on only {left} is measured and set: {self.lost[-1].why}"
@@ -296,16 +224,11 @@ class ControlLoop:
         self._begin_without(news)
         return True
 
-    def _spent(self, place: int) -> Measurement:
-        """Return time and energy of one GPU up to its last reading."""
-        last = self._sanities[place].last
-        return NOTHING if not self._firsts or last is None else between(self._firsts[place], last)
-
     def _begin_without(self, news: str) -> None:
         """Count from the first readings of the GPUs that are left, and measure a baseline again."""
-        lasts = self.latest
-        if self._firsts and lasts:
-            first, last, state = as_one(self._firsts), as_one(lasts), self.progress.state
+        span = self.readings.span()
+        if span is not None:
+            (first, last), state = span, self.progress.state
             if isinstance(state, Settling):
                 state = replace(state, since=last)
             self.progress = replace(self.progress, first=first, last=last, state=state)
@@ -318,20 +241,19 @@ class ControlLoop:
             self._checked_s = now_s
             self._condition = self._present_condition()
             self._narrow()
-        readings = self._taken()
+        readings = self.readings.take()
         by_phase = () if self._phase_hold is None else self._phase_hold.by_phase
         change = self._step_times.add(readings, setting=self._applied, by_phase=by_phase)
         trouble = self._step_times.counters.read(readings)
-        step_time, features, phases = self._shown(now_s)
-        remarks, self._remarks = (*self._remarks, *([trouble] if trouble else [])), []
+        evidence = self._evidence(now_s)
+        if trouble is not None:
+            self.remark(trouble)
         observation = Observation(
             readings=readings,
             condition=self._condition,
-            step_time=step_time,
-            features=features,
-            phases=phases,
+            evidence=evidence,
             change=change,
-            remarks=remarks,
+            remarks=self._taken_remarks(),
             steps=self._step_times.marks.latest,
         )
         changes = len(self.progress.changes)
@@ -342,10 +264,10 @@ class ControlLoop:
 
     def _present_condition(self) -> Condition:
         """Combine what the processes of the program and the activity of its GPUs show."""
-        condition, activity = self._program.condition(), self._idle.activity
+        condition, activity = self._program.condition(), self.readings.idle.activity
         if condition is Condition.WORKING and activity is Activity.IDLE:
             return Condition.IDLE
-        if condition is Condition.WORKING and activity is Activity.UNKNOWN and self._idle.last_s is not None:
+        if condition is Condition.WORKING and activity is Activity.UNKNOWN and self.readings.idle.last_s is not None:
             return Condition.UNUSED
         return condition
 
@@ -357,7 +279,7 @@ class ControlLoop:
         kept = tuple(gpu for place, gpu in enumerate(self.gpus) if used is None or place in used)
         if kept and kept != self.gpus and isinstance(self.progress.state, Waiting):
             self._keep([self.gpus.index(gpu) for gpu in kept])
-            self._firsts, self._idle = (), IdleWatch()
+            self.readings.begin()
             names = ", ".join(gpu.spec.label for gpu in kept)
             begun = replace(self.controller.start(), events=self.progress.events)
             self.progress = begun.noted(f"of the GPUs named, the program uses {len(kept)}: {names}")
@@ -368,23 +290,18 @@ class ControlLoop:
         self._step_times.counters.keep(places)
         self._program.keep(kept)
         self._actuator = Actuator(kept)
-        self._sanities = [self._sanities[place] for place in places]
-        self._restarts = [self._restarts[place] for place in places]
-        self._firsts = tuple(self._firsts[place] for place in places if place < len(self._firsts))
-        self._edges = [self._edges[place] for place in places]
-        self._fresh = []
+        self.readings.keep(places)
 
-    def _taken(self) -> tuple[Reading, ...]:
-        readings, self._fresh = tuple(self._fresh), []
-        return readings
+    def _taken_remarks(self) -> tuple[str, ...]:
+        """Take the remarks so far, one by one, since others may come from other threads meanwhile."""
+        return tuple(self._remarks.popleft() for _ in range(len(self._remarks)))
 
-    def _shown(self, now_s: float) -> tuple[StepTime | None, Mapping[str, float], tuple[PhaseCost, ...]]:
-        """Return the step time, the counters and the phases of the present window, where they are due."""
-        since_s, found = self.progress.measuring_since_s, self._step_times
+    def _evidence(self, now_s: float) -> Evidence | None:
+        """Return what the present window shows of the work of the program, where that is due."""
+        since_s = self.progress.measuring_since_s
         if since_s is None or not self.progress.wants_step_time:
-            return None, {}, ()
-        counters = found.counters.between(since_s, now_s)
-        return found.between(since_s, now_s), counters, found.phases_between(since_s, now_s)
+            return None
+        return self._step_times.evidence(since_s, now_s)
 
     def _follow_steps(self, now_s: float | None) -> None:
         """Take the steps that are counted inside the program; begin again where their unit is new."""
@@ -401,7 +318,7 @@ class ControlLoop:
             self.remark(f"a process of the program does not count its steps: {failure}")
         if news is not None or begins:
             self._step_times.forget()
-            last = self._fresh[-1] if self._fresh else self.progress.last
+            last = self.readings.newest or self.progress.last
             self.progress = replace(self.progress, first=self.progress.first or last, last=last)
             early_steps = self._step_times.marks.total - 1 if begins else None
             self.progress = self.controller.restarted(self.progress, news, early_steps=early_steps)
@@ -463,8 +380,3 @@ def _loss(gpu: Gpu) -> DeviceLost | None:
     except DeviceError:
         pass
     return None
-
-
-def _highest_w(gpu: Gpu) -> float | None:
-    limits = gpu.spec.power_limits
-    return None if limits is None else limits.max_w

@@ -7,22 +7,23 @@ units differ, so a program stays with the source of its first step time; only st
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, replace
-from math import ceil, floor, isfinite
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
+from math import ceil
 
+from wattune.control.counters import COUNTERS, CounterWatch
 from wattune.control.phase_marks import PhaseMarks, phase_costs
-from wattune.control.state import StepTime
-from wattune.control.step_time import COUNTERS, CounterWatch, StepMarks, WorkUnit, same_unit
+from wattune.control.power_trace import PowerTrace
+from wattune.control.state import Evidence, StepTime
+from wattune.control.step_time import StepMarks, WorkUnit, same_unit
 from wattune.control.window_totals import Tally, working_mhz
 from wattune.core.gpu_spec import Sensors
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import PhaseCost, PhaseSetting
 from wattune.process.printed_steps import OutputFollower
-from wattune.process.step_file import OPTIMIZER, NewSteps, StepFollower
+from wattune.process.step_file import OPTIMIZER, StepFollower
 from wattune.signals.change import Change, ChangeDetector, CycleCutter, ProgramSample
 from wattune.signals.period import PeriodAnswer, Verdict, find_period
 from wattune.signals.samples import PowerSamples
@@ -34,106 +35,6 @@ def periods_of(answer: PeriodAnswer) -> Sequence[tuple[float, float | None]]:
         return ()
     others = [(cycle.period_s, cycle.error_s) for cycle in answer.cycles if cycle.period_s != answer.period_s]
     return ((answer.period_s, answer.error_s), *others)
-
-
-RECENT_S = 60.0
-"""Age up to which the trace keeps all readings."""
-MOST_RECENT = 6000
-"""Most readings in memory, for more than a hundred a second."""
-MOST_STEPS = 720
-"""More than a chart can show; beyond it neighbours are joined."""
-FIRST_STEP_S = 0.25
-
-
-@dataclass(frozen=True, slots=True)
-class PowerStep:
-    """An interval of a run: its start, and the power of its readings."""
-
-    start_s: float
-    sum_w: float
-    count: int
-    low_w: float
-    high_w: float
-
-    @property
-    def mean_w(self) -> float:
-        return self.sum_w / self.count
-
-    def joined(self, later: PowerStep) -> PowerStep:
-        return PowerStep(
-            self.start_s,
-            self.sum_w + later.sum_w,
-            self.count + later.count,
-            min(self.low_w, later.low_w),
-            max(self.high_w, later.high_w),
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class PowerTrace:
-    """The readings of a run; times count from the first one."""
-
-    first_s: float | None = None
-    """The GPU's time of the first reading."""
-    recent: tuple[Reading, ...] = ()
-    """The last minute, with the GPU's own times."""
-    steps: tuple[PowerStep, ...] = ()
-    step_s: float = FIRST_STEP_S
-
-    def add(self, readings: Iterable[Reading]) -> PowerTrace:
-        """Add readings that are later than all before; others are ignored."""
-        fresh = _later(tuple(readings), self.recent[-1].time_s if self.recent else None)
-        if not fresh:
-            return self
-        first_s = fresh[0].time_s if self.first_s is None else self.first_s
-        recent = (*self.recent, *fresh)[-MOST_RECENT:]
-        old = bisect_left(recent, fresh[-1].time_s - RECENT_S, key=lambda reading: reading.time_s)
-        return _bounded(replace(self, first_s=first_s, recent=recent[old:], steps=_stepped(self, first_s, fresh)))
-
-    @property
-    def latest(self) -> Reading | None:
-        return self.recent[-1] if self.recent else None
-
-    @property
-    def duration_s(self) -> float:
-        return self.recent[-1].time_s - self.first_s if self.recent and self.first_s is not None else 0.0
-
-
-def _later(readings: Sequence[Reading], last_s: float | None) -> tuple[Reading, ...]:
-    kept: list[Reading] = []
-    for reading in readings:
-        if isfinite(reading.time_s) and (last_s is None or reading.time_s > last_s):
-            kept.append(reading)
-            last_s = reading.time_s
-    return tuple(kept)
-
-
-def _stepped(trace: PowerTrace, first_s: float, fresh: Sequence[Reading]) -> tuple[PowerStep, ...]:
-    new = [
-        PowerStep(floor((reading.time_s - first_s) / trace.step_s) * trace.step_s, power_w, 1, power_w, power_w)
-        for reading in fresh
-        if (power_w := reading.power_w) is not None and isfinite(power_w)
-    ]
-    return (*trace.steps[:-1], *_joined([*trace.steps[-1:], *new]))
-
-
-def _bounded(trace: PowerTrace) -> PowerTrace:
-    while len(trace.steps) > MOST_STEPS:
-        step_s = 2 * trace.step_s
-        coarser = [replace(step, start_s=floor(step.start_s / step_s) * step_s) for step in trace.steps]
-        trace = replace(trace, steps=tuple(_joined(coarser)), step_s=step_s)
-    return trace
-
-
-def _joined(steps: Sequence[PowerStep]) -> list[PowerStep]:
-    """Join neighbours that start at the same time."""
-    found: list[PowerStep] = []
-    for step in steps:
-        if found and found[-1].start_s == step.start_s:
-            found[-1] = found[-1].joined(step)
-        else:
-            found.append(step)
-    return found
 
 
 KEPT = 3000
@@ -159,6 +60,21 @@ UNMATCHED = 20
 """A pattern that has matched nothing when the hook has counted so many steps is given up."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProgressSeen:
+    """What shows the progress of a program, at one instant."""
+
+    unit: str = "step"
+    """The unit of a step time: a step, a period of the power, or a unit of counted work."""
+    source: str = NO_SOURCE
+    """What step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
+    follows_gpu: bool = False
+    """True where optimizer steps follow the clock of a simulated GPU."""
+    period: PeriodAnswer | None = None
+    """The last search for a period, where no steps are counted."""
+    trace: PowerTrace = field(default_factory=PowerTrace)
+
+
 _Applied = tuple[Setting, tuple[PhaseSetting, ...]]
 
 
@@ -179,7 +95,8 @@ class ProgressEstimator:
         """True beside a simulated GPU that only optimizer steps follow: other steps show nothing of its clock."""
         self.follows_gpu = False
         """The same, also where no hook counts those steps."""
-        self._hooked = self._from_output = False
+        self._counted_by: str | None = None
+        """HOOK or OUTPUT, where that fills the marks."""
         self._ignored = self._noted = False
         self._unmatched = 0
         self.phases = PhaseMarks()
@@ -209,8 +126,15 @@ class ProgressEstimator:
         self._began = False
 
     @property
+    def seen(self) -> ProgressSeen:
+        """What is seen at this instant."""
+        period = None if self.marks.total else self.answer
+        return ProgressSeen(
+            unit=self.unit, source=self.step_source, follows_gpu=self.follows_gpu, period=period, trace=self.trace
+        )
+
+    @property
     def unit(self) -> str:
-        """The unit of a step time: a step, a period, or a unit of counted work."""
         return "step" if self.marks.total else "unit of work" if self._source == COUNTERS else "period"
 
     @property
@@ -220,9 +144,8 @@ class ProgressEstimator:
 
     @property
     def step_source(self) -> str:
-        """What the step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
         if self.marks.total:
-            return HOOK if self._hooked else OUTPUT if self._from_output else self.reported_by
+            return self._counted_by or self.reported_by
         if self._source is not None:
             return self._source
         seen = any(reading.sm_util is not None for reading in self._readings)
@@ -230,7 +153,7 @@ class ProgressEstimator:
 
     def report(self, time_s: float, count: int) -> None:
         """Count steps that the program reported; those that the hook or the output showed first are not mixed."""
-        if not self._ignores() and not self._hooked and not self._from_output:
+        if not self._ignores() and self._counted_by is None:
             self.marks.add(time_s, count)
 
     def follow(self, now_s: float) -> str | None:
@@ -238,9 +161,9 @@ class ProgressEstimator:
 
         Return a remark where the unit of work is another from now on, so that everything has to be measured again.
         """
-        news = self._follow_hook(now_s)
-        if news is None and not self._hooked:
-            news = self._follow_output(now_s)
+        news = self._followed(self.hook, HOOK, now_s)
+        if news is None and self._counted_by != HOOK:
+            news = self._followed(self.output, OUTPUT, now_s)
         if news is None and self._ignored and self._ignores() and not self._noted:
             self._noted = True
             return ONLY_OPTIMIZERS
@@ -258,38 +181,29 @@ class ProgressEstimator:
         counted = [one.take() for one in (self.hook, self.output) if one is not None]
         return bool(self.marks.total) or any(one is not None for one in counted)
 
-    def _follow_output(self, now_s: float) -> str | None:
-        steps = None if self.output is None else self.output.take()
-        if self.output is None or steps is None or (self.marks.total and not self._from_output) or self._ignores():
+    def _followed(self, follower: StepFollower | OutputFollower | None, by: str, now_s: float) -> str | None:
+        """Add the steps that a follower has counted; return a remark where their unit is new."""
+        steps = None if follower is None else follower.take()
+        if follower is None or steps is None or self._ignores() or not self._takes(by, steps.count):
             return None
-        first, self._from_output = not self._from_output, True
+        first, self._counted_by = self._counted_by != by, by
         self.marks.add(now_s - steps.age_s, steps.count)
-        changed, self.output.unit_changed = self.output.unit_changed, False
-        if first or changed:
-            return f"steps are counted from now on: by the program's output ({self.output.source})"
-        return None
+        changed, follower.unit_changed = follower.unit_changed, False
+        if by == HOOK and changed and not first:
+            return "another optimizer or process is counted from now on"
+        name = follower.source if by == HOOK else f"output ({follower.source})"
+        return f"steps are counted from now on: by the program's {name}" if first or changed else None
 
-    def _follow_hook(self, now_s: float) -> str | None:
-        steps = None if self.hook is None else self.hook.take()
-        if self.hook is None or steps is None or self._ignores() or not self._takes_hook(steps):
-            return None
-        first, self._hooked = not self._hooked, True
-        self.marks.add(now_s - steps.age_s, steps.count)
-        changed, self.hook.unit_changed = self.hook.unit_changed, False
-        if first:
-            return f"steps are counted from now on: by the program's {self.hook.source}"
-        return "another optimizer or process is counted from now on" if changed else None
-
-    def _takes_hook(self, steps: NewSteps) -> bool:
-        """Return whether the marks are filled by the hook: a pattern that was asked for has its chance first."""
-        if self._hooked:
+    def _takes(self, by: str, count: int) -> bool:
+        """Return whether it fills the marks: the hook comes before the output, and a pattern has its chance first."""
+        if self._counted_by == by:
             return True
-        if self._from_output:
-            self.marks, self._from_output = StepMarks(), False
+        if by == HOOK and self._counted_by == OUTPUT:
+            self.marks = StepMarks()
             return True
-        if self.marks.total:
-            return False
-        self._unmatched += steps.count
+        if by == OUTPUT or self.marks.total:
+            return not self.marks.total
+        self._unmatched += count
         return self.reported_by != PATTERN or self._unmatched >= UNMATCHED
 
     def add(
@@ -346,7 +260,12 @@ class ProgressEstimator:
             self._source, self._source_since_s = step_time.source, start_s
         return step_time
 
-    def phases_between(self, start_s: float, end_s: float) -> tuple[PhaseCost, ...]:
+    def evidence(self, start_s: float, end_s: float) -> Evidence:
+        """Return what the program showed of its work between two instants of the GPU's time."""
+        features, step_time = self.counters.between(start_s, end_s), self.between(start_s, end_s)
+        return Evidence(step_time=step_time, features=features, phases=self._phases(start_s, end_s))
+
+    def _phases(self, start_s: float, end_s: float) -> tuple[PhaseCost, ...]:
         """Return the phases of a step between two instants; none where the program does not report them."""
         if not self.phases.has_any:
             return ()

@@ -25,11 +25,16 @@ from wattune.signals.change import PERIOD, POWER, Change, Shift
 if TYPE_CHECKING:
     from wattune.store.sql_store import Store
 
+_WORD = re.compile(r"[A-Z]?[a-z0-9]+|[A-Z]+")
 _VOLATILE = re.compile(
-    r"(seed|port|rank|host|addr|run|id|name|tag|out|log|dir|save|path|resume|ckpt|checkpoint|wandb|tensorboard)",
+    r"(exp|experiment|file|job|user|work)?"
+    r"((seed|port|report|rank|host|addr|address|run|id|name|tag|out|output|log|logger|logging|dir|directory|save|path"
+    r"|resume|ckpt|checkpoint|wandb|tensorboard)s?)+",
     re.IGNORECASE,
 )
-"""Options that do not change the work: output paths, names, seeds."""
+"""Words of options that do not change the work: output paths, names, seeds; also joined, as in `logdir`."""
+_WORK = {"dataset", "lora", "model"}
+"""Words of options that do change it, whatever other words they have."""
 _UNIQUE = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-.*|[0-9a-f]{16,}|\d{4}-\d\d-\d\d.*|\d{8,}", re.IGNORECASE)
 """Identifiers, hashes, dates and times."""
 _INTERPRETER = re.compile(r"(python|pypy)[0-9.]*(\.exe)?")
@@ -48,12 +53,18 @@ def fingerprint(command_line: str) -> str:
 def _plain(word: str, before: str) -> str:
     name, equals, value = word.partition("=")
     if word.startswith("-") and equals:
-        return f"{name}={_ANY if _VOLATILE.search(name) else _value(value)}"
+        return f"{name}={_ANY if _is_volatile(name) else _value(value)}"
     if word.startswith("-"):
         return word
-    if before.startswith("--") and "=" not in before and _VOLATILE.search(before):
+    if before.startswith("--") and "=" not in before and _is_volatile(before):
         return _ANY
     return _value(word)
+
+
+def _is_volatile(option: str) -> bool:
+    """Return whether the value of an option, such as `--out-dir`, differs between runs of the same work."""
+    words = _WORD.findall(option)
+    return any(map(_VOLATILE.fullmatch, words)) and _WORK.isdisjoint(word.lower() for word in words)
 
 
 def _value(word: str) -> str:

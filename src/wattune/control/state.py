@@ -52,7 +52,7 @@ LONGEST_STALL_S = 10.0
 
 
 @dataclass(frozen=True, slots=True)
-class StepCount:
+class StepsDone:
     """The steps that a program has done."""
 
     count: int
@@ -79,23 +79,41 @@ class StepCount:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Evidence:
+    """What a window shows of the work of the program."""
+
+    step_time: StepTime | None = None
+    features: Mapping[str, float] = field(default_factory=dict)
+    """Counters, where there are any."""
+    phases: tuple[PhaseCost, ...] = ()
+    """The phases of a step, where the program reports them."""
+
+    def after(self, before: Evidence) -> Evidence:
+        """Return it with what was known before of all that is unknown now."""
+        return Evidence(
+            step_time=self.step_time or before.step_time,
+            features=self.features or before.features,
+            phases=self.phases or before.phases,
+        )
+
+
+NO_EVIDENCE = Evidence()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
     """Everything observed since the last step."""
 
     readings: tuple[Reading, ...]
     """Of all GPUs of the program as one, oldest first."""
     condition: Condition = Condition.WORKING
-    step_time: StepTime | None = None
-    """Of the present window, where it was due and is known."""
-    features: Mapping[str, float] = field(default_factory=dict)
-    """Counters of the present window, where its step time was due and there are counters."""
-    phases: tuple[PhaseCost, ...] = ()
-    """The phases of a step in the present window, where its step time was due and the program reports phases."""
+    evidence: Evidence | None = None
+    """Of the present window, where its step time was due."""
     change: Change | None = None
     """A change of what the program does."""
     remarks: tuple[str, ...] = ()
     """Faults of the sensors, in words."""
-    steps: StepCount | None = None
+    steps: StepsDone | None = None
     """The steps of the program so far; None where they are not counted."""
 
 
@@ -174,9 +192,7 @@ class OpenWindow:
     """The reading from which on its setting settled."""
     stepped: Tally | None = None
     """The same up to the last step that the program ended; None where its steps are not counted."""
-    step_time: StepTime | None = None
-    features: Mapping[str, float] = field(default_factory=dict)
-    phases: tuple[PhaseCost, ...] = ()
+    evidence: Evidence = NO_EVIDENCE
     again_s: float = 0.0
     """The age of the window at which its step time is estimated again; 0 before the first time."""
 

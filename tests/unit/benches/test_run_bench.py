@@ -14,7 +14,6 @@ from wattune.core.objective import LeastEnergy
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
-from wattune.levels.run.policies import policy_named
 from wattune.levels.run.policy import CurvePolicy
 from wattune.physics.catalog import load_model
 from wattune_bench.family import family
@@ -86,7 +85,7 @@ def test_steps_are_reported_when_they_end_also_where_the_clock_changes():
 @pytest.mark.parametrize("reports_steps", [False, True])
 def test_a_run_under_the_session_is_charged_with_its_search(reports_steps):
     found = program("aibench/video-prediction")
-    policy = make_policy("wattune", "rtx-3080-ti", slowdown=0.05)
+    policy = make_policy("wattune", found.model, slowdown=0.05)
     played = play_program(found, policy, slowdown=0.05, seed=0, reports_steps=reports_steps)
     assert played.end.work == pytest.approx(found.passes)
     assert played.step_time_from == ("steps" if reports_steps else "period")
@@ -99,7 +98,7 @@ def test_a_run_under_the_session_is_charged_with_its_search(reports_steps):
 def test_only_a_policy_that_needs_counters_gets_them():
     found = program("aibench/image-classification", seconds=120.0)
     for name, gets in (("gpoeo", True), ("mf-gpoeo", False)):
-        policy = policy_named(name, LeastEnergy(0.05))
+        policy = make_policy(name, found.model, slowdown=0.05)
         played = play_program(found, policy, slowdown=0.05, seed=0)
         assert any(window.features for window in played.windows) == gets
 

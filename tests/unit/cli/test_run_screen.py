@@ -2,14 +2,15 @@
 
 import io
 
+import pytest
 from rich.console import Console
 
-from run_views import run_report, searched
+from run_views import run_report, run_result, searched
+from wattune.cli.main import run
 from wattune.cli.run.screen import RunScreen, screen
 from wattune.cli.run.tuning import print_closing
 from wattune.control.state import Event
 from wattune.core.reading import Reading
-from wattune.core.tariff import Footprint
 from wattune.levels.run.figures import RunFigures
 
 
@@ -59,7 +60,7 @@ def test_words_say_all_that_colours_do():
 
 def test_the_closing_has_the_figures_the_settings_and_the_events_without_controls():
     out = console()
-    print_closing(run_report(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out, Footprint(0.00594))
+    print_closing(run_result(ended=True, events=(Event(3.0, "some \x1b[31m[bold]text"),)), out)
     text = out.file.getvalue()
     assert "wattune: NVIDIA GeForce RTX 3080 Ti (simulated): 21.4 kJ (5.94 Wh) in 84.0 s" in text
     assert "the slowdown limit of 5 % was met" in text
@@ -70,8 +71,8 @@ def test_the_closing_has_the_figures_the_settings_and_the_events_without_control
 
 def test_a_run_without_windows_is_printed_too():
     out = console()
-    nothing = run_report(ended=True, windows=(), events=(), figures=RunFigures())
-    print_closing(nothing, out, None)
+    nothing = {"windows": (), "events": (), "first": None, "last": None}
+    print_closing(run_result(ended=True, figures=RunFigures(), **nothing), out)
     assert "nothing was measured" in out.file.getvalue()
     assert "energy saved and time lost are unknown" in out.file.getvalue()
 
@@ -111,3 +112,50 @@ def test_without_a_terminal_each_gpu_has_its_lines():
     text = out.file.getvalue()
     assert "wattune (simulated): GPU 0: " in text
     assert "wattune (simulated): GPU 1: " in text
+
+
+# failures in what is shown
+
+
+@pytest.fixture
+def broken_closing(monkeypatch):
+    def fail(*_):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("wattune.cli.run.tuning.print_closing", fail)
+
+
+def tuned_run(tmp_path, monkeypatch, *command):
+    for variable, place in (("STORE", "h.db"), ("STATE", "state"), ("CONFIG", "none.toml")):
+        monkeypatch.setenv(f"WATTUNE_{variable}", str(tmp_path / place))
+    monkeypatch.chdir(tmp_path)
+    return run(["run", "--device", "sim:a100", "--report", "page.html", "--", *command])
+
+
+def test_a_bug_in_the_result_is_a_failure_and_the_rest_is_still_done(broken_closing, tmp_path, monkeypatch, capfd):
+    assert tuned_run(tmp_path, monkeypatch, "true") == 1
+    assert "the result of the tuning cannot be shown: ZeroDivisionError: a bug" in capfd.readouterr().err
+    assert (tmp_path / "page.html").exists()
+    assert (tmp_path / "h.db").exists()
+
+
+def test_a_bug_in_the_result_does_not_take_the_place_of_the_exit_code(broken_closing, tmp_path, monkeypatch, capfd):
+    assert tuned_run(tmp_path, monkeypatch, "sh", "-c", "exit 7") == 7
+
+
+def test_an_output_that_takes_nothing_is_no_failure(tmp_path, monkeypatch, capfd):
+    def fail(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr("wattune.cli.run.tuning.print_closing", fail)
+    assert tuned_run(tmp_path, monkeypatch, "true") == 0
+    assert "No space left on device" in capfd.readouterr().err
+
+
+def test_a_bug_in_the_lines_of_a_run_is_a_failure(tmp_path, monkeypatch, capfd):
+    def fail(*_, **__):
+        raise ZeroDivisionError("a bug")
+
+    monkeypatch.setattr("wattune.cli.run.screen.event_lines_of", fail)
+    assert tuned_run(tmp_path, monkeypatch, "true") == 1
+    assert "could not be shown while the program ran: ZeroDivisionError: a bug" in capfd.readouterr().err

@@ -31,7 +31,7 @@ _OPTIONS = (
         metavar="NAME",
         default="wattune",
         show_default=True,
-        help=f"Policy that chooses settings: {', '.join(POLICIES)}, or your own as package.module:Name.",
+        help=f"Policy that chooses settings: {', '.join(POLICIES)}, one of a package, or yours as package.module:Name.",
     ),
     click.option("--report", "report_file", type=FILE, help="Write a report: FILE.html, or FILE.svg."),
     click.option("--screen/--no-screen", default=None, help="Show the live screen on standard error."),

@@ -37,7 +37,6 @@ class EventLines:
     """`with EventLines(reports, out):` prints a short line for each event until the block ends."""
 
     def __init__(self, reports: Reports, out: Console) -> None:
-        """The figures of the reports are not used."""
         self._reports, self._out = reports, out
         self._ended = threading.Event()
         self._thread = threading.Thread(target=self._guarded, name="wattune-lines", daemon=True)
@@ -57,6 +56,8 @@ class EventLines:
     def _guarded(self) -> None:
         try:
             self._run()
+        except (OSError, termios.error):
+            pass  # the terminal has gone, or takes nothing
         except Exception as error:  # a screen that cannot be drawn must not end the tuning
             self.trouble = f"{type(error).__name__}: {error}"
 

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, ExitStack, nullcontext
-from dataclasses import asdict, fields, replace
 from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -29,18 +28,18 @@ from wattune.cli.run.processor_time import processor_time
 from wattune.cli.run.screen import EventLines, RunScreen
 from wattune.config import load_config
 from wattune.control.process_monitor import CONTAINER_NOTE, ProcessWatch, numbering_of, users_of
-from wattune.core.codec import to_json
 from wattune.core.errors import InputError, StoreError
 from wattune.core.gpu_spec import KNOBS, can_set
 from wattune.core.objective import LeastEnergy, Objective, parse_objective, parse_share
 from wattune.devices.gpu import PlaysWorkloads, play_on_simulated
-from wattune.levels.run.policies import policy_named, trained_policy
-from wattune.levels.run.report import RunReport, glimpse_of, report_of, stored_run
+from wattune.levels.run.policies import learn_beforehand, policy_named
+from wattune.levels.run.report import RunReport, report_of, stored_run
 from wattune.levels.run.session import RunSession
 from wattune.levels.run.view.opening import opening_line
-from wattune.levels.run.view.words import closing_lines, joined, setting_rows, table_lines
+from wattune.levels.run.view.result import RunResult, document_without_gpus
+from wattune.levels.run.view.settings import setting_rows, table_lines
+from wattune.levels.run.view.words import closing_lines, joined, spent_words
 from wattune.process.beside import failure_text
-from wattune.render.quantity import duration, footprint_words, quantity
 from wattune.store.worker import StoreWorker
 from wattune.workloads.catalog import make_workload
 
@@ -49,14 +48,9 @@ if TYPE_CHECKING:
 
     from wattune.cli.run import TuningOptions
     from wattune.cli.run.program_log import ProgramLog
-    from wattune.config import Config
     from wattune.control.recall import Memory
-    from wattune.core.gpu_spec import GpuSpec
-    from wattune.core.measurement import Measurement
-    from wattune.core.tariff import Footprint
-    from wattune.core.window import RunPolicy, Window
+    from wattune.core.window import RunPolicy
     from wattune.devices.gpu import Gpu
-    from wattune.levels.run.figures import EstimateWithError
     from wattune.process.held import HeldProcess
     from wattune.process.step_file import StepFollower
 
@@ -113,7 +107,6 @@ class TunedProgram:
         self._options, self._command_line = options, tuple(command_line)
         self._name = name or shlex.join(command_line)
         self._config = load_config()
-        self._tariff = self._config.tariff
         self._worker = None if options.no_store else StoreWorker(self._config.store_url)
         self._unread: StoreError | None = None
         """Why earlier runs could not be read, which is printed with the end of this one."""
@@ -122,6 +115,9 @@ class TunedProgram:
         policy_named(options.policy, wanted_objective(options.max_slowdown, options.objective, ()))  # wrong ones raise
         self._workload = make_workload(options.workload)
         self._started_at = datetime.now(UTC)
+        self._screen: EventLines | None = None
+        self._failed = False
+        """True where something of the result could not be shown or written."""
         self.sessions: list[tuple[ProcessWatch, RunSession]] = []
         """One for all GPUs, or one for each."""
 
@@ -179,12 +175,8 @@ class TunedProgram:
     def _session(
         self, gpus: Sequence[Gpu], objective: Objective, program: ProcessWatch, hook: StepFollower | None
     ) -> RunSession:
-        policy, notes = trained_policy(
-            self._options.policy,
-            objective,
-            gpus[0].spec,
-            on_learning=lambda line: remark(f"wattune: {line}"),
-        )
+        policy = policy_named(self._options.policy, objective)
+        notes = learn_beforehand(policy, gpus[0].spec, on_learning=lambda line: remark(f"wattune: {line}"))
         if numbering_of(gpus) == "unknown":
             notes = (*notes, CONTAINER_NOTE)
         notes = (*notes, *_lasting_notes(gpus))
@@ -219,13 +211,9 @@ class TunedProgram:
     def reports(self, *, ended: bool = False) -> tuple[RunReport, ...]:
         cpu = processor_time()
         return tuple(
-            replace(report_of(session, program=self._name, objective=self._objective, ended=ended), cpu=cpu)
+            report_of(session, program=self._name, objective=self._objective, ended=ended, cpu=cpu)
             for _, session in self.sessions
         )
-
-    def glimpses(self) -> tuple[RunReport, ...]:
-        """Return the reports without figures, which take time."""
-        return tuple(glimpse_of(session, program=self._name, objective=self._objective) for _, session in self.sessions)
 
     def wants_screen(self, *, default: bool) -> bool:
         """Return whether the screen is wanted, by the options or else by default."""
@@ -237,7 +225,7 @@ class TunedProgram:
         """Print the line about each session that stands before the run; `steps` is how they will be seen."""
         if self._options.quiet:
             return
-        for (_, session), report in zip(self.sessions, self.glimpses(), strict=True):
+        for (_, session), report in zip(self.sessions, self.reports(), strict=True):
             line = opening_line(
                 report,
                 tunes=session.policy.tunes,
@@ -249,32 +237,62 @@ class TunedProgram:
 
     def shown(self, *, wants_screen: bool, keys: str, log: ProgramLog | None = None) -> AbstractContextManager[object]:
         """Show on standard error what the tuning does, until the block ends, as far as that is wanted."""
-        if wants_screen:
-            return RunScreen(self.reports, stderr_console(), log=log, keys=keys)
-        return nullcontext() if self._options.quiet else EventLines(self.glimpses, stderr_console())
+        if not wants_screen and self._options.quiet:
+            return nullcontext()
+        out = stderr_console()
+        self._screen = (
+            RunScreen(self.reports, out, log=log, keys=keys) if wants_screen else EventLines(self.reports, out)
+        )
+        return self._screen
 
     def finish(self, exit_code: int | None, *, unopened: Exception | None = None) -> int:
         """Print, write and store what the tuning achieved, and return the exit code.
 
         `exit_code` is None for a program that was attached to, `unopened` why the GPUs could not be opened.
         """
-        written = True
+        self._check_screen()
+        if not self.sessions:
+            self._attempt(partial(self._finish_unopened, exit_code, unopened))
+        else:
+            self._attempt(partial(self._finish, exit_code))
+        return exit_code or (1 if self._failed else 0)
+
+    def _finish(self, exit_code: int | None) -> None:
+        results = [
+            RunResult.of(
+                report,
+                gpus=[gpu.spec for gpu in session.gpus],
+                tariff=self._config.tariff,
+                started_at=self._started_at,
+            )
+            for (_, session), report in zip(self.sessions, self.reports(ended=True), strict=True)
+        ]
+        for part in (self._print, self._write, self._store):
+            self._attempt(partial(part, results, exit_code))
+
+    def _attempt(self, part: Callable[[], None]) -> None:
+        """Carry out a part of the end; where it fails, a line says so, and the exit code where the program has none.
+
+        An output that takes nothing is no failure: what is printed there is lost, as it is while the program runs.
+        """
         try:
-            if not self.sessions:
-                self._finish_unopened(exit_code, unopened)
-                return exit_code or 0
-            reports = self.reports(ended=True)
-            if self._options.as_json:
-                print_json(self._document(reports, exit_code))
-            else:
-                for report in reports:
-                    print_closing(report, stderr_console(), self._footprint(report))
-            written = self._write(reports)
-            if self._worker is not None:
-                self._store(self._config, reports, exit_code)
+            part()
         except Exception as error:  # the program has run: nothing that fails here may take the place of its exit code
             remark(f"warning: the result of the tuning cannot be shown: {type(error).__name__}: {error}")
-        return exit_code or (0 if written else 1)
+            self._failed = self._failed or not isinstance(error, OSError)
+
+    def _check_screen(self) -> None:
+        trouble = None if self._screen is None else self._screen.trouble
+        if trouble is not None:
+            remark(f"warning: what the tuning did could not be shown while the program ran: {trouble}")
+            self._failed = True
+
+    def _print(self, results: Sequence[RunResult], exit_code: int | None) -> None:
+        if self._options.as_json:
+            print_json(self._document(results, exit_code))
+            return
+        for result in results:
+            print_closing(result, stderr_console())
 
     def _finish_unopened(self, exit_code: int | None, error: Exception | None) -> None:
         """Print that nothing was measured, since the GPUs were not open before the program ended."""
@@ -287,69 +305,57 @@ class TunedProgram:
                 started_at=self._started_at.isoformat(),
                 why=why,
             )
-            print_json(head | rest | _footprint_fields(None))
+            print_json(head | rest)
         else:
             remark(f"wattune: nothing was measured or set: {why}")
 
-    def _store(self, config: Config, reports: tuple[RunReport, ...], exit_code: int | None) -> None:
-        """Add the runs to the history; a store that fails must not hide the figures or the exit code."""
+    def _store(self, results: Sequence[RunResult], exit_code: int | None) -> None:
+        """Add the runs to the history, unless that is not wanted."""
+        if self._worker is None:
+            return
         from wattune.store.fallback import keep_runs
 
         runs = [
-            stored_run(session, report, started_at=self._started_at, exit_code=exit_code)
-            for (_, session), report in zip(self.sessions, reports, strict=True)
+            stored_run(session, result.report, started_at=self._started_at, exit_code=exit_code)
+            for (_, session), result in zip(self.sessions, results, strict=True)
         ]
         failure = self._unread
         try:
-            keep_runs(runs, store_url=config.store_url, state_dir=config.state_dir)
+            keep_runs(runs, store_url=self._config.store_url, state_dir=self._config.state_dir)
         except StoreError as error:
             failure = error
         if failure is not None:
             unread = "" if self._unread is None else "; no earlier run was used"
             print_error(StoreError(f"{failure.message}{unread}", hint=failure.hint), kind="warning")
 
-    def _document(self, reports: tuple[RunReport, ...], exit_code: int | None) -> dict[str, Any]:
+    def _document(self, results: Sequence[RunResult], exit_code: int | None) -> dict[str, Any]:
         """Return one JSON document, also of GPUs that were tuned separately."""
-        started_at = self._started_at.isoformat()
+        program = {"command": list(self._command_line), "exit_code": exit_code}
+        reports = [result.report for result in results]
         each = [
-            {
-                **marked(report.simulated, report.progress.spec.name),
-                "command": list(self._command_line),
-                "exit_code": exit_code,
-            }
-            | document(report, [gpu.spec for gpu in session.gpus], started_at=started_at)
-            | _footprint_fields(self._footprint(report))
-            for (_, session), report in zip(self.sessions, reports, strict=True)
+            {**marked(report.simulated, report.progress.spec.name), **program} | result.document()
+            for result, report in zip(results, reports, strict=True)
         ]
         if len(each) == 1:
             return each[0]
         simulated = [report.progress.spec.name for report in reports if report.simulated]
-        command = list(self._command_line)
-        return {**marked(bool(simulated), *simulated), "command": command, "exit_code": exit_code, "each": each}
+        return {**marked(bool(simulated), *simulated), **program, "each": each}
 
-    def _footprint(self, report: RunReport) -> Footprint | None:
-        """Return what the run comes to; None where nothing was measured."""
-        if not report.is_measured:
-            return None
-        spent = report.spent
-        return self._tariff.footprint(spent.energy_j, started_at=self._started_at, time_s=spent.time_s)
-
-    def _write(self, reports: tuple[RunReport, ...]) -> bool:
-        """Write the report files and return False where that failed: the program keeps its exit code."""
+    def _write(self, results: Sequence[RunResult], exit_code: int | None) -> None:
+        """Write the report files."""
+        del exit_code
         file = self._options.report_file
         if file is None:
-            return True
+            return
         from wattune.levels.run.view.page import run_file
 
         made = f"Run of {self._started_at:%Y-%m-%d %H:%M} UTC. {made_line()}"
-        tariff, started_at = self._tariff, self._started_at
-        suffix = file.suffix.lower()
-        pages = [run_file(report, made=made, suffix=suffix, tariff=tariff, started_at=started_at) for report in reports]
-        written = write_each(file, pages)
-        if written and not self._options.as_json:
-            several = "" if len(reports) == 1 else f", a file per GPU: {file.stem}-0{file.suffix} …"
+        pages = [run_file(result, made=made, suffix=file.suffix.lower()) for result in results]
+        if not write_each(file, pages):
+            self._failed = True
+        elif not self._options.as_json:
+            several = "" if len(results) == 1 else f", a file per GPU: {file.stem}-0{file.suffix} …"
             remark(f"report written to {file}{several}")
-        return written
 
 
 def _may_set(gpus: Sequence[Gpu]) -> bool:
@@ -371,25 +377,16 @@ def _lasting_notes(gpus: Sequence[Gpu]) -> tuple[str, ...]:
     )
 
 
-def _footprint_fields(footprint: Footprint | None) -> dict[str, Any]:
-    from wattune.core.tariff import Footprint
-
-    return dict.fromkeys(field.name for field in fields(Footprint)) if footprint is None else asdict(footprint)
-
-
-def print_closing(report: RunReport, out: Console, footprint: Footprint | None) -> None:
+def print_closing(result: RunResult, out: Console) -> None:
     """Print what a run achieved: the figures, the settings, and what happened."""
 
     def say(text: str) -> None:
         # Lines that go to a pipe are not wrapped.
         out.print(shown(text).replace("\n", " "), markup=False, soft_wrap=not out.is_terminal)
 
+    report = result.report
     out.print()
-    spent = "nothing was measured, since the program ended before the GPU was read twice"
-    if footprint is not None:
-        energy_j, time_s = report.spent.energy_j, report.spent.time_s
-        spent = f"{quantity(energy_j, 'J')} ({footprint_words(footprint)}) in {duration(time_s)}"
-    say(f"wattune: {report.label}: {spent}")
+    say(f"wattune: {report.label}: {spent_words(report.spent, result.footprint)}")
     for line in trust_lines(report.simulated, report.progress.spec.name):
         say(line)
     for line in closing_lines(report):
@@ -399,111 +396,3 @@ def print_closing(report: RunReport, out: Console, footprint: Footprint | None) 
         out.print(joined(table), soft_wrap=True)
     for event in report.progress.events:
         say(f"at {event.time_s:.1f} s: {event.text}")
-
-
-def document(report: RunReport, gpus: Sequence[GpuSpec], *, started_at: str) -> dict[str, Any]:
-    """Return the result of a run as a JSON document, without the program and its end."""
-    figures = report.figures
-    return {
-        "started_at": started_at,
-        "policy": report.policy,
-        "objective": report.objective,
-        "gpus": [{"name": spec.label, "uuid": spec.uuid} for spec in gpus],
-        "lost": [
-            {"index": one.index, "name": one.spec.label, "uuid": one.spec.uuid, "reason": one.why}
-            | {"time_s": one.spent.time_s, "energy_j": one.spent.energy_j}
-            for one in report.lost
-        ],
-        "time_s": report.spent.time_s,
-        "energy_j": report.spent.energy_j if report.is_measured else None,
-        "held": to_json(report.held),
-        "held_for": [
-            {"setting": to_json(one.setting), "time_s": one.time_s}
-            | {"by_phase": {phase.name: to_json(phase.setting) for phase in one.by_phase}}
-            for one in report.held_for
-        ],
-        "held_turns": [to_json(setting) for setting in report.alternates],
-        "held_by_phase": {one.name: to_json(one.setting) for one in report.progress.held_by_phase},
-        "evaluations": figures.evaluations,
-        "saving_percent": figures.saving and figures.saving.percent,
-        "saving_error_percent": _percent_error(figures.saving),
-        "slowdown_percent": figures.slowdown and figures.slowdown.percent,
-        "slowdown_error_percent": _percent_error(figures.slowdown),
-        "compared_saving_percent": figures.compared_saving and figures.compared_saving.percent,
-        "compared_saving_error_percent": _percent_error(figures.compared_saving),
-        "compared_slowdown_percent": figures.compared_slowdown and figures.compared_slowdown.percent,
-        "compared_slowdown_error_percent": _percent_error(figures.compared_slowdown),
-        "compared_s": figures.compared_s,
-        "held_saving_percent": figures.held_saving and figures.held_saving.percent,
-        "held_saving_error_percent": _percent_error(figures.held_saving),
-        "held_slowdown_percent": figures.held_slowdown and figures.held_slowdown.percent,
-        "held_slowdown_error_percent": _percent_error(figures.held_slowdown),
-        "promise_percent": None if report.slowdown_limit is None else 100 * report.slowdown_limit,
-        "confidence": figures.confidence,
-        "search_s": figures.search_s,
-        "search_extra_j": figures.search_extra_j,
-        "break_even_s": figures.break_even_s,
-        "control_core_percent": None if report.cpu_share is None else 100 * report.cpu_share,
-        "control_cpu_s": None if report.cpu is None else report.cpu.cpu_s,
-        "unit": report.unit,
-        "step_source": report.step_source,
-        "windows": [_window(window) for window in report.windows],
-        "events": [{"time_s": event.time_s, "text": event.text} for event in report.progress.events],
-    }
-
-
-_UNKNOWN = (
-    *("time_s", "energy_j", "held", "saving_percent", "saving_error_percent", "slowdown_percent"),
-    *("slowdown_error_percent", "compared_saving_percent", "compared_saving_error_percent"),
-    *("compared_slowdown_percent", "compared_slowdown_error_percent", "compared_s"),
-    *("held_saving_percent", "held_saving_error_percent", "held_slowdown_percent", "held_slowdown_error_percent"),
-    *("promise_percent", "confidence", "search_s", "search_extra_j", "break_even_s"),
-    *("control_core_percent", "control_cpu_s", "unit", "step_source"),
-)
-
-
-def document_without_gpus(*, policy: str, objective: str, started_at: str, why: str) -> dict[str, Any]:
-    """Return the same document for a program whose GPUs were not opened."""
-    return {
-        "started_at": started_at,
-        "policy": policy,
-        "objective": objective,
-        **dict.fromkeys(_UNKNOWN),
-        **dict.fromkeys(("gpus", "lost", "held_for", "held_turns", "windows"), ()),
-        "held_by_phase": {},
-        "evaluations": 0,
-        "events": [{"time_s": 0.0, "text": why}],
-    }
-
-
-def _percent_error(estimate: EstimateWithError | None) -> float | None:
-    return None if estimate is None or estimate.error is None else 100 * estimate.error
-
-
-def _power_error_w(cost: Measurement) -> float | None:
-    return cost.energy_error_j / cost.time_s if cost.energy_error_j is not None and cost.time_s > 0 else None
-
-
-def _window(window: Window) -> dict[str, Any]:
-    return {
-        "setting": to_json(window.setting),
-        "purpose": window.purpose.value,
-        "start_s": window.start_s,
-        "time_s": window.cost.time_s,
-        "power_w": window.power_w if window.cost.time_s > 0 else None,
-        "power_error_w": _power_error_w(window.cost),
-        "steps": window.steps,
-        "pace_s": window.step_time_s,
-        "pace_error_s": window.step_time_error_s,
-        "applied": window.held,
-        "mean_sm_mhz": window.sm_mhz,
-        "sm_util": window.sm_util,
-        "mem_util": window.mem_util,
-        "counters": dict(window.features),
-        "changed": window.changed,
-        "phases": [
-            {"phase": one.name, "time_s": one.cost.time_s, "energy_j": one.cost.energy_j, "mean_sm_mhz": one.sm_mhz}
-            for one in window.phases
-        ],
-        "by_phase": {one.name: to_json(one.setting) for one in window.by_phase},
-    }

@@ -99,6 +99,8 @@ def load_policy(name: str, objective: Objective) -> OwnPolicy:
     make = _load_path(name) if ":" in name else _load_entry(name)
     try:
         made = make(objective)
+    except InputError:
+        raise
     except BaseException as error:  # sys.exit too
         raise InputError(
             f"{name} cannot be made: {error_words(error)}", hint=f"it is called with the objective alone; {GUIDE}"

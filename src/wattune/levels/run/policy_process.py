@@ -31,9 +31,10 @@ from wattune.core.window import Order, Window
 from wattune.levels.run.own_policy import FLAGS, GUIDE, OwnPolicy, error_words, load_policy
 
 LOAD_S = 60.0
-"""The longest time for importing a policy, with all the libraries that it uses, and making it."""
+"""The longest time for importing a policy, with all the libraries that it uses, and making it; and for its first order,
+for which it may learn."""
 DECIDE_S = 10.0
-"""The longest time for one order. The GPU is not read meanwhile, so that policies should be much faster."""
+"""The longest time for any other order. The GPU is not read meanwhile, so that policies should be much faster."""
 _END_S = 1.0
 _MOST_BYTES = 1 << 20
 """The longest answer; an order has a few hundred bytes."""
@@ -65,7 +66,7 @@ class HostedPolicy:
         self.tunes, self.uses_history, self.needs_counters = (bool(flags[flag]) for flag in FLAGS)
 
     def step(self, windows: tuple[Window, ...], spec: GpuSpec) -> Order:
-        answer = self._ask((windows, spec), limit_s=DECIDE_S)
+        answer = self._ask((windows, spec), limit_s=DECIDE_S if windows else LOAD_S)
         try:
             return JsonReader(unknown_fields="skip", missing_fields="default").read(Order, answer)
         except InputError as error:

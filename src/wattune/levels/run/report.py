@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from wattune.control.progress_estimator import PowerTrace
+from wattune.control.progress_estimator import ProgressSeen
 from wattune.control.recall import fingerprint, trials_of
 from wattune.control.state import Disabled, LostGpu, Progress, Waiting
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.window import Order, Window
-from wattune.levels.run.figures import RunFigures, SettingSummary, figures_of
+from wattune.levels.run.figures import RunFigures, figures_of
 from wattune.levels.run.policies import slowdown_limit_of
-from wattune.levels.run.turns import HeldFor, held_for, turns_of
+from wattune.levels.run.summaries import HeldFor, SettingSummary, held_for, turns_of
 
 if TYPE_CHECKING:
     from wattune.levels.run.session import RunSession
-    from wattune.signals.period import PeriodAnswer
     from wattune.store.records import FullRun
 
 KIND = "run"
@@ -35,9 +35,9 @@ class ProcessorTime:
     """True for a process that does nothing else, with its start; False for a thread of the program itself."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class RunReport:
-    """A run at one instant."""
+    """A run at one instant. Its figures, which take time, are computed when they are first shown."""
 
     program: str
     """The command line, or what stands for it."""
@@ -46,28 +46,25 @@ class RunReport:
     slowdown_limit: float | None
     """0.05 for 5 %; None where the objective does not limit time that way."""
     progress: Progress
-    figures: RunFigures = field(default_factory=RunFigures)
+    seen: ProgressSeen = field(default_factory=ProgressSeen)
     policy: str = "wattune"
     gpus: int = 1
     """Power and settings are per GPU: the mean of so many."""
-    unit: str = "step"
-    """The unit of a step time: a step that the program reports, a period of its power, or a unit of work."""
-    step_source: str = "none"
-    """What step times come from: hook, pattern, output, reported, period, counters, utilisation or none."""
-    follows_gpu: bool = False
-    """True where optimizer steps follow the clock of a simulated GPU."""
-    trace: PowerTrace = field(default_factory=PowerTrace)
     latest: tuple[Reading, ...] = ()
     """The last reading of each GPU."""
     lost: tuple[LostGpu, ...] = ()
     """GPUs that stopped answering and were left out from then on."""
-    period: PeriodAnswer | None = None
     cpu: ProcessorTime | None = None
     """What the tuning takes: the whole process of a command, or its thread inside a program."""
     was_set: bool = True
     """False where no setting was ever applied, so that nothing was saved or lost."""
     ended: bool = False
     """True once the program has ended."""
+
+    @cached_property
+    def figures(self) -> RunFigures:
+        was_set = self.was_set or not self.ended
+        return figures_of(self.windows, gpus=self.gpus, slowdown_limit=self.slowdown_limit, was_set=was_set)
 
     @property
     def simulated(self) -> bool:
@@ -91,6 +88,14 @@ class RunReport:
         """Time, and energy of all GPUs, since the tuning began; of a lost one until its last reading."""
         lost_j = sum(one.spent.energy_j for one in self.lost)
         return Measurement(self.progress.spent.time_s, self.gpus * self.progress.spent.energy_j + lost_j)
+
+    @property
+    def changed_j(self) -> float | None:
+        """By how much the energy of all GPUs differs from that of the same work at the baseline; None where unknown."""
+        saved = self.figures.saving
+        if saved is None or saved.value >= 1:
+            return None
+        return -self.gpus * self.progress.spent.energy_j * saved.value / (1 - saved.value)
 
     @property
     def is_measured(self) -> bool:
@@ -131,41 +136,25 @@ class RunReport:
         return (point.setting, bool(point.by_phase)) == (self.held, bool(self.progress.held_by_phase))
 
 
-def glimpse_of(session: RunSession, *, program: str, objective: str) -> RunReport:
-    """Report the state of a session without its figures, which is cheap."""
+def report_of(
+    session: RunSession, *, program: str, objective: str, ended: bool = False, cpu: ProcessorTime | None = None
+) -> RunReport:
+    """Report on a session, of a program by its command line; `objective` as on the command line."""
+    background = session.background
+    if cpu is None and background and background.wall_s:
+        cpu = ProcessorTime(background.cpu_s, background.wall_s, False)
     return RunReport(
         program=program,
         objective=objective,
         slowdown_limit=slowdown_limit_of(session.objective),
         progress=session.progress,
+        seen=session.watch.seen,
         policy=session.policy.name,
         gpus=len(session.gpus),
+        latest=session.loop.readings.latest,
         lost=session.loop.lost,
-    )
-
-
-def report_of(session: RunSession, *, program: str, objective: str, ended: bool = False) -> RunReport:
-    """Report on a session, of a program by its command line; `objective` as on the command line."""
-    progress, count = session.progress, len(session.gpus)
-    slowdown_limit, was_set = slowdown_limit_of(session.objective), session.loop.changes > 0
-    background = session.background
-    return RunReport(
-        program=program,
-        objective=objective,
-        slowdown_limit=slowdown_limit,
-        progress=progress,
-        figures=figures_of(progress.windows, gpus=count, slowdown_limit=slowdown_limit, was_set=was_set or not ended),
-        was_set=was_set,
-        policy=session.policy.name,
-        gpus=count,
-        unit=session.watch.unit,
-        step_source=session.watch.step_source,
-        follows_gpu=session.watch.follows_gpu,
-        trace=session.watch.trace,
-        latest=session.loop.latest,
-        lost=session.loop.lost,
-        period=None if session.watch.marks.total else session.watch.answer,
-        cpu=ProcessorTime(background.cpu_s, background.wall_s, False) if background and background.wall_s else None,
+        cpu=cpu,
+        was_set=session.loop.changes > 0,
         ended=ended,
     )
 

@@ -18,6 +18,7 @@ from typing import Self
 from wattune.control.actuator import actuator_for, passes_by_itself
 from wattune.control.background import Background
 from wattune.control.controller import WindowController
+from wattune.control.counters import CounterWatch, counters_of
 from wattune.control.loop import ControlLoop
 from wattune.control.phase_hold import PhasePlayers
 from wattune.control.process_monitor import Itself, MonitoredProgram
@@ -26,7 +27,6 @@ from wattune.control.ranks import RankExchange, Ranks, SharedGpu, error_text
 from wattune.control.recall import Memory
 from wattune.control.stamps import Stamp
 from wattune.control.state import Disabled, Progress
-from wattune.control.step_time import CounterWatch, counters_of
 from wattune.core.errors import DeviceError, InputError, SettingRefused
 from wattune.core.gpu_spec import KNOBS, limited_to
 from wattune.core.objective import Objective
@@ -180,14 +180,15 @@ class RunSession:
             exchange.refusal = None
 
     def _guarded(self, call: Callable[[], None]) -> None:
-        """Call a part of the tuning and disable it where that raises."""
-        try:
-            call()
-        except Exception as error:  # whatever it is, the program that is tuned must not see it
-            if self._exchange is not None:
-                self._exchange.agreement.fail(error)  # and go on counting steps up to the next decision point
-            self._failed = self._exchange is None
-            self._disable(error_text(error))
+        """Call a part of the tuning; where that fails, tuning is disabled, on all ranks."""
+        error = self.loop.guarded(call)
+        if error is None:
+            return
+        if self._exchange is None:
+            self._failed = True
+        else:
+            self._exchange.agreement.fail(error)  # and go on counting steps up to the next decision point
+            self._actuator.disable(error_text(error))
 
     def _disable(self, why: str) -> None:
         """Set nothing any more and restore the GPUs."""

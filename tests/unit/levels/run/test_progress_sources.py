@@ -5,16 +5,8 @@ import random
 import numpy as np
 import pytest
 
-from wattune.control.step_time import (
-    COUNTER_ERROR,
-    COUNTERS,
-    StepMarks,
-    WorkDone,
-    busiest_pipe,
-    counted_step_time,
-    counter_rate,
-    without_stalls,
-)
+from wattune.control.counters import COUNTER_ERROR, COUNTERS, WorkDone, busiest_pipe, counter_rate
+from wattune.control.step_time import StepMarks, counted_step_time, without_stalls
 
 # stalls
 

@@ -6,16 +6,17 @@ from plain_program import PerfectModels, PlainProgram, played
 from wattune.core.gpu_spec import GpuSpec, PowerLimits
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.core.window import Purpose
-from wattune.levels.run.gpoeo.policy import GpoeoPolicy
-from wattune.levels.run.mf_gpoeo import MfGpoeoPolicy
-from wattune.levels.run.odpp import OdppPolicy
-from wattune.levels.run.procedure import ZeusLimitPolicy
+from wattune.levels.run.gpoeo.policy import GpoeoPolicy, untaught
 from wattune.physics.catalog import catalog_names, load_model
+from wattune_bench.run import odpp
+from wattune_bench.run.mf_gpoeo import MfGpoeoPolicy
+from wattune_bench.run.odpp import OdppPolicy
+from wattune_bench.run.zeus_limit import ZeusLimitPolicy
 
 SPEC = load_model("3080ti").spec()
 RULES = (
-    GpoeoPolicy(None),
-    OdppPolicy(None),
+    GpoeoPolicy(learn=untaught),
+    OdppPolicy(learn=odpp.untaught),
     MfGpoeoPolicy(),
     ZeusLimitPolicy(),
 )
@@ -53,7 +54,7 @@ def test_a_policy_does_not_tune_a_program_without_step_time_and_counters(rule):
     assert played(rule, program)[-1].setting == DRIVER_DEFAULT
 
 
-@names([GpoeoPolicy(None), MfGpoeoPolicy(), ZeusLimitPolicy()])
+@names([GpoeoPolicy(learn=untaught), MfGpoeoPolicy(), ZeusLimitPolicy()])
 def test_counters_replace_a_step_time(rule):
     program = PlainProgram(SPEC, has_step_time=False)
     held = played(rule, program)[-1].setting
@@ -74,7 +75,7 @@ def test_clock_policies_do_not_tune_a_gpu_with_power_limits_only(rule):
     assert rule.step((), spec).setting == DRIVER_DEFAULT
 
 
-@names([GpoeoPolicy(None), OdppPolicy(None), MfGpoeoPolicy()])
+@names([GpoeoPolicy(learn=untaught), OdppPolicy(learn=odpp.untaught), MfGpoeoPolicy()])
 def test_a_program_that_changes_is_searched_again(rule):
     program = PlainProgram(SPEC)
     windows = played(rule, program)
@@ -88,7 +89,8 @@ def test_a_program_that_changes_is_searched_again(rule):
 
 def test_gpoeo_with_good_models_needs_no_bracket_above():
     program = PlainProgram(SPEC)
-    windows = played(GpoeoPolicy(PerfectModels(program)), program)
+    models = PerfectModels(program)
+    windows = played(GpoeoPolicy(learn=lambda _: models), program)
     trials = [window.setting.sm_mhz for window in windows if window.purpose is Purpose.TRIAL]
     held = windows[-1].setting
     assert max(trials) - min(trials) < 600
@@ -97,7 +99,8 @@ def test_gpoeo_with_good_models_needs_no_bracket_above():
 
 def test_gpoeo_spends_minutes_on_its_search():
     program = PlainProgram(SPEC)
-    windows = played(GpoeoPolicy(PerfectModels(program)), program)
+    models = PerfectModels(program)
+    windows = played(GpoeoPolicy(learn=lambda _: models), program)
     assert 100 < windows[-1].start_s < 300
     reference = [window for window in windows if window.purpose is Purpose.REFERENCE]
     assert {window.setting.sm_mhz for window in reference} == {1800}
@@ -109,12 +112,12 @@ def test_gpoeo_spends_minutes_on_its_search():
 
 def test_gpoeo_measures_the_default_once():
     program = PlainProgram(SPEC)
-    windows = played(GpoeoPolicy(None), program)
+    windows = played(GpoeoPolicy(learn=untaught), program)
     assert sum(window.purpose is Purpose.BASELINE for window in windows) == 1
 
 
 def test_odpp_measures_seven_clocks():
-    windows = played(OdppPolicy(None), PlainProgram(SPEC))
+    windows = played(OdppPolicy(learn=odpp.untaught), PlainProgram(SPEC))
     assert [window.setting.sm_mhz for window in windows[:4]] == [450, 945, 1425, 1920]
     assert len({window.setting.sm_mhz for window in windows[:-1]}) == 7
 

@@ -16,8 +16,9 @@ from wattune.core.window import Order, Purpose
 from wattune.devices.passing_time import VirtualTime
 from wattune.devices.simulated import SimulatedGpu
 from wattune.integrations.training import TrainingEnergy
-from wattune.levels.run.figures import EstimateWithError, RunFigures
+from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.policy import CurvePolicy
+from wattune.levels.run.summaries import EstimateWithError
 from wattune.physics.catalog import load_model
 from wattune.signals.change import PERIOD, Change, Shift
 from wattune.workloads.catalog import make_workload

@@ -5,7 +5,7 @@ from contextlib import contextmanager
 import pytest
 from run_fakes import OddGpu, Script, ticked
 
-from wattune.control.step_time import CounterWatch, counters_of
+from wattune.control.counters import CounterWatch, counters_of
 from wattune.core.errors import DeviceError, DeviceNotFound
 from wattune.core.objective import LeastEnergy
 from wattune.core.reading import Reading

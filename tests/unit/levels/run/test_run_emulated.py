@@ -15,7 +15,7 @@ from wattune.core.window import Purpose
 from wattune.devices.open import Surroundings, open_gpus, restore_abandoned
 from wattune.levels.run.gpoeo.models import FEATURES
 from wattune.levels.run.gpoeo.policy import GpoeoPolicy
-from wattune.levels.run.policies import trained_policy
+from wattune.levels.run.policies import learn_beforehand, policy_named
 from wattune.levels.run.session import RunSession
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
@@ -156,7 +156,7 @@ class Asked:
 
 def test_gpoeo_predicts_from_counters_where_the_gpu_has_them(tuned):
     models = Asked(PlainProgram(load_model("h100").spec()))
-    run = tuned("h100", policy=GpoeoPolicy(models, slowdown=0.05), workload="bert-base")
+    run = tuned("h100", policy=GpoeoPolicy(learn=lambda _: models), workload="bert-base")
     run.wait(90)
     windows = run.session.progress.windows
     assert windows[0].purpose is Purpose.REFERENCE
@@ -182,8 +182,8 @@ def test_counted_work_gives_the_step_time_where_nothing_repeats(tuned):
 
 def test_a_gpu_outside_the_catalogue_has_no_training_data():
     spec = replace(load_model("h100").spec(), name="Unheard Of 9000")
-    for name in ("gpoeo", "odpp"):
-        policy, (note,) = trained_policy(name, LeastEnergy(0.05), spec, on_learning=pytest.fail)
-        assert policy.name == name
-        assert "no Unheard Of 9000 in the catalogue" in note
-    assert trained_policy("wattune", LeastEnergy(0.05), spec, on_learning=pytest.fail)[1] == ()
+    policies = {name: policy_named(name, LeastEnergy(0.05)) for name in ("gpoeo", "wattune")}
+    (note,) = learn_beforehand(policies["gpoeo"], spec, on_learning=pytest.fail)
+    assert "no Unheard Of 9000 in the catalogue" in note
+    assert policies["gpoeo"].step((), spec).why == "counters and period"
+    assert learn_beforehand(policies["wattune"], spec, on_learning=pytest.fail) == ()

@@ -1,5 +1,6 @@
 """The live loop in virtual time: what it sets, what it measures, and what it does when things go wrong."""
 
+import sys
 from dataclasses import replace
 from random import Random
 
@@ -445,7 +446,7 @@ def test_a_starved_sampler_is_no_evidence_of_a_change():
     for _ in range(300):
         gpu.wait(random.uniform(0.3, 0.9))
         session.loop.tick()
-    assert session.loop.late_ticks > 200
+    assert session.loop.readings.late_ticks > 200
     assert not session.progress.changes
 
 
@@ -521,3 +522,40 @@ def test_when_all_gpus_are_lost_the_tuning_ends():
         gpu.on_read = DeviceLost("fell off the bus")
     ticked(loop, pair[0], 1)
     assert isinstance(loop.progress.state, Disabled)
+
+
+def test_a_remark_at_any_instruction_of_a_decision_becomes_an_event():
+    gpu = OddGpu()
+    loop, _ = make_loop(gpu, policy=Script((Setting(1200),)))
+    wanted = []
+
+    def interrupt(frame, event, _):
+        """Remark something between any two instructions, as another thread may."""
+        if not frame.f_code.co_filename.endswith("control/loop.py"):
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            wanted.append(f"remark {len(wanted)}")
+            loop.remark(wanted[-1])
+        return interrupt
+
+    before = sys.gettrace()
+    sys.settrace(interrupt)
+    try:
+        for _ in range(3):
+            gpu.wait(0.5)
+            loop.tick()
+    finally:
+        sys.settrace(before)
+    loop.close()
+    assert len(wanted) > 100
+    assert {event.text for event in loop.progress.events} >= set(wanted)
+
+
+def test_a_remark_after_the_last_decision_becomes_an_event():
+    gpu = OddGpu()
+    loop, *_ = make_loop(gpu, policy=Script((Setting(1200),)))
+    ticked(loop, gpu, 3)
+    loop.remark("the last one")
+    loop.close()
+    assert "the last one" in texts(loop)

@@ -44,7 +44,7 @@ def order(setting, purpose):
 
 def test_each_event_and_each_beginning_has_one_short_line():
     report, said = run_report(), set()
-    since = report.trace.recent[0]
+    since = report.seen.trace.recent[0]
     base = at(report, Settling(order(DRIVER_DEFAULT, Purpose.BASELINE), since))
     assert "measuring the baseline (driver default)" in event_lines_of(base, events=0, said=said)[0]
     first = at(report, measuring(order(Setting(1200), Purpose.TRIAL)))
@@ -76,7 +76,7 @@ def test_a_setting_that_is_held_again_has_a_line_again_unless_by_turns():
 @pytest.mark.parametrize("purpose", [Purpose.TRIAL, Purpose.HOLD])
 def test_a_setting_that_the_driver_may_still_refuse_has_no_line(purpose):
     report, said = run_report(), set()
-    settling = at(report, Settling(order(Setting(1200), purpose), report.trace.recent[0]))
+    settling = at(report, Settling(order(Setting(1200), purpose), report.seen.trace.recent[0]))
     assert event_lines_of(settling, events=0, said=said) == ()
     assert len(event_lines_of(at(report, measuring(order(Setting(1200), purpose))), events=0, said=said)) == 1
 

@@ -2,22 +2,21 @@
 
 import re
 from dataclasses import replace
-from datetime import UTC, datetime
 from itertools import pairwise
 from xml.etree import ElementTree
 
 import pytest
 
-from run_views import BASE_S, GPU, PERIOD, PERIOD_S, run_report, searched
-from wattune.control.progress_estimator import PowerTrace
+from run_views import BASE_S, GPU, PERIOD, PERIOD_S, run_report, run_result, searched
+from wattune.control.power_trace import PowerTrace
 from wattune.control.state import Event, Progress
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
-from wattune.core.tariff import Tariff
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.page import close_chart, period_marks, plane_chart, power_chart, run_file, run_page
-from wattune.levels.run.view.words import setting_rows
+from wattune.levels.run.view.charts import close_chart, period_marks, plane_chart, power_chart
+from wattune.levels.run.view.page import run_file, run_page
+from wattune.levels.run.view.settings import setting_rows
 from wattune.render.page import render_page
 from wattune.render.svg import draw
 from wattune.signals.period import Verdict
@@ -25,11 +24,9 @@ from wattune.signals.period import Verdict
 REAL = replace(GPU, simulated=False)
 EMPTY = RunReport(program="train", objective="energy:5%", slowdown_limit=0.05, progress=Progress(REAL), ended=True)
 
-TARIFF = {"tariff": Tariff(), "started_at": datetime(2026, 3, 4, tzinfo=UTC)}
-
 
 def html(view):
-    return run_file(view, made="made today", suffix=".html", **TARIFF).replace("\u00a0", " ")
+    return run_file(run_result(view), made="made today", suffix=".html").replace("\u00a0", " ")
 
 
 def test_the_page_has_figures_charts_settings_and_events():
@@ -114,7 +111,7 @@ def test_the_title_says_once_that_the_gpu_is_simulated():
 
 
 def test_what_was_not_compared_is_unknown_on_the_page():
-    text = run_file(run_report(figures=RunFigures(), ended=True), made="", suffix=".html", **TARIFF)
+    text = run_file(run_result(figures=RunFigures(), ended=True), made="", suffix=".html")
     assert text.count(">unknown<") >= 3
     assert "more than 99.9" not in text
 
@@ -151,7 +148,7 @@ def test_periods_begin_at_the_troughs_of_the_power_or_are_counted_from_the_end()
 def test_charts_are_well_formed():
     for chart in (power_chart(run_report()), close_chart(run_report()), plane_chart(run_report()), power_chart(EMPTY)):
         ElementTree.fromstring(draw(chart))
-    ElementTree.fromstring(run_file(run_report(), made="", suffix=".svg", **TARIFF))
+    ElementTree.fromstring(run_file(run_result(), made="", suffix=".svg"))
 
 
 def test_bars_only_where_errors_are_known_and_no_close_up_without_a_period():
@@ -160,7 +157,7 @@ def test_bars_only_where_errors_are_known_and_no_close_up_without_a_period():
     assert [series.name for series in chart.series] == ["frontier", "baseline"]
     assert close_chart(run_report(period=None)) is None
     assert close_chart(run_report(trace=PowerTrace())) is None
-    page = render_page(run_page(run_report(figures=RunFigures(), gpus=2, period=None, cpu=None), made="", **TARIFF))
+    page = render_page(run_page(run_result(figures=RunFigures(), gpus=2, period=None, cpu=None), made=""))
     assert "2 GPUs were tuned as one" in page
 
 

@@ -24,8 +24,9 @@ from wattune.core.objective import Deadline, EnergyDelay, LeastEnergy
 from wattune.core.reading import Reading, Throttle
 from wattune.core.setting import Setting
 from wattune.core.window import Purpose
-from wattune.levels.run.figures import COUNTER_ERROR, figures_of, phase_summaries
+from wattune.levels.run.figures import figures_of
 from wattune.levels.run.policies import POLICIES, policy_named, slowdown_limit_of
+from wattune.levels.run.summaries import COUNTER_ERROR, phase_summaries
 from wattune.physics.catalog import load_model
 from wattune.process import held as held_process
 from wattune.process.held import HeldProcess
@@ -298,6 +299,22 @@ def test_trials_for_the_history_are_of_the_last_phase():
         ("python train.py --model gpt2", "python train.py --model bert", False),
         ("sh -c 'a b' --name x", "sh -c 'a b' --name y", True),
         ("it's odd", "it's odd", True),
+        *(
+            (f"train {option} 1", f"train {option} 2", False)
+            for option in (
+                "--hidden",
+                "--dropout",
+                "--stage",
+                "--truncate",
+                "--video-size",
+                "--lora-rank",
+                "--model-name",
+            )
+        ),
+        *(
+            (f"train {option} a", f"train {option} b", True)
+            for option in ("--run_id", "--logdir", "--outputDir", "--exp-name", "--master_addr", "--WANDB", "--jobid")
+        ),
     ],
 )
 def test_fingerprints(one, other, same):

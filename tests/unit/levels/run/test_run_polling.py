@@ -110,10 +110,13 @@ class Expensive:
 
     rest_s = 0.0
 
+    def __init__(self):
+        self.readings = self
+
     def close(self):
         """Nothing."""
 
-    def take_reading_cpu_s(self):
+    def take_cpu_s(self):
         return 0.0
 
 

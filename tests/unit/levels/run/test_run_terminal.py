@@ -6,14 +6,15 @@ import pytest
 
 from run_views import GPU, run_report, searched, settling, window
 from view_samples import plain, styles
-from wattune.control.progress_estimator import PowerTrace
+from wattune.control.power_trace import PowerTrace
 from wattune.control.state import Condition, Event, Progress, Waiting
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
 from wattune.levels.run.figures import RunFigures
 from wattune.levels.run.report import RunReport
+from wattune.levels.run.view.settings import setting_rows, table_lines
 from wattune.levels.run.view.terminal import news, screen_lines, slowdown_line
-from wattune.levels.run.view.words import clipped, setting_rows, table_lines
+from wattune.levels.run.view.words import clipped
 from wattune.signals.period import PeriodAnswer, Verdict
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from wattune.control.progress_estimator import MOST_RECENT, MOST_STEPS, RECENT_S, PowerTrace
+from wattune.control.power_trace import MOST_RECENT, MOST_STEPS, RECENT_S, PowerTrace
 from wattune.core.reading import Reading
 
 

@@ -11,7 +11,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose
-from wattune.levels.run.figures import EstimateWithError, RunFigures, figures_of, phase_summaries
+from wattune.levels.run.figures import RunFigures, figures_of
+from wattune.levels.run.summaries import EstimateWithError, phase_summaries
+from wattune.levels.run.view.settings import setting_rows, verdict
 from wattune.levels.run.view.words import (
     closing_lines,
     compared_words,
@@ -21,11 +23,9 @@ from wattune.levels.run.view.words import (
     measured_hold_words,
     period_words,
     search_words,
-    setting_rows,
     slowdown_words,
     state_words,
     sure_words,
-    verdict,
 )
 from wattune.render.quantity import duration
 from wattune.signals.period import PeriodAnswer, Verdict
@@ -66,16 +66,16 @@ def test_the_slowdown_limit_is_judged_by_how_sure_it_is(confidence, words):
     ("given", "hinted"),
     [
         ({}, True),
-        ({"step_source": "utilisation"}, True),
-        ({"step_source": "hook"}, False),  # steps were seen, but the program ended before they were compared
+        ({"source": "utilisation"}, True),
+        ({"source": "hook"}, False),  # steps were seen, but the program ended before they were compared
         ({"events": (Event(0.0, ONLY_OPTIMIZERS),)}, False),  # it follows the simulated GPU already
     ],
 )
 def test_a_hint_names_what_would_show_steps_where_none_were_seen(given, hinted):
     blind = window(DRIVER_DEFAULT, Purpose.BASELINE, 0.0, 10.0, power_w=300.0, step_time_s=None)
-    report = run_report(windows=(blind,), figures=RunFigures(), ended=True, **given)
-    assert any(line.startswith("hint: ") for line in closing_lines(report)) is hinted
-    followed = closing_lines(replace(report, follows_gpu=True))
+    given = {"windows": (blind,), "figures": RunFigures(), "ended": True, **given}
+    assert any(line.startswith("hint: ") for line in closing_lines(run_report(**given))) is hinted
+    followed = closing_lines(run_report(**given, follows_gpu=True))
     assert not any("simulate --follow" in line for line in followed)
     assert any("only optimizer steps of PyTorch follow" in line for line in followed) is hinted
 
@@ -242,7 +242,7 @@ def test_the_compared_part_is_named_where_the_whole_run_is_unknown():
 def test_a_program_that_a_simulated_gpu_does_not_slow_down_is_named():
     follows = "only with `wattune simulate --follow"
     assert not any(follows in line for line in closing_lines(run_report()))
-    printed = {"step_source": "pattern"}
+    printed = {"source": "pattern"}
     assert follows in closing_lines(run_report(**printed))[-1]
     assert not any("hint" in line for line in closing_lines(run_report(**printed, follows_gpu=True)))
     assert not any(follows in line for line in closing_lines(run_report(**printed, spec=replace(GPU, simulated=False))))

@@ -5,7 +5,7 @@ import pytest
 from run_views import BASE_S, searched, window
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Purpose, phases_of
-from wattune.levels.run.figures import EstimateWithError, phase_summaries
+from wattune.levels.run.summaries import EstimateWithError, phase_summaries
 
 
 def test_windows_at_one_setting_are_one_row_in_the_order_of_their_first_window():

@@ -11,7 +11,7 @@ memory clock is predicted by models of its own (`gpoeo.models`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import ClassVar
@@ -118,30 +118,58 @@ _LEAST_PERIOD_S = 0.4
 """Shorter periods are taken several at a time."""
 
 
+def learned(spec: GpuSpec) -> ClockPredictor | None:
+    """Return the models of a GPU, which take some seconds at the first call; None where there can be none."""
+    from wattune.levels.run.gpoeo.training import learned as trained
+
+    return trained(spec)
+
+
+def untaught(spec: GpuSpec) -> None:
+    """Return no models."""
+    del spec
+
+
 @dataclass(frozen=True, slots=True)
 class GpoeoPolicy(PublishedPolicy):
     """GPOEO; without models or without counters the search starts at the highest clock."""
 
-    models: ClockPredictor | None
     slowdown: float = 0.05
+    learn: Callable[[GpuSpec], ClockPredictor | None] = learned
+    """Called at the first step."""
     floor_w: float = 30.0
     """Energy counts above this: 30 W on the RTX 3080 Ti in the released program."""
 
     name: ClassVar[str] = "gpoeo"
     needs_counters: ClassVar[bool] = True
 
+    def learned_beforehand(self, spec: GpuSpec, on_learning: Callable[[str], None]) -> tuple[str, ...]:
+        """Learn, after a line about that, or return a note why that is impossible."""
+        from wattune.levels.run.gpoeo.training import missing_for
+
+        missing = missing_for(spec)
+        if missing is not None:
+            return (
+                f"{self.name} learned nothing beforehand, because {missing}: its search begins at the highest clock",
+            )
+        on_learning(f"{self.name} learns from simulated programs on a {spec.name}, which takes some seconds")
+        self.learn(spec)
+        return ()
+
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
         if not spec.sm_clocks_mhz:
             yield from forever(DRIVER_DEFAULT, why="the core clock cannot be set")
-        ladder = ladder_of(spec)
-        reference = reference_setting(spec) if self.models is None else self.models.reference
+        ladder, models = ladder_of(spec), self.learn(spec)
+        reference = reference_setting(spec)
+        if models is not None and models.reference != reference:
+            models = None  # it was trained on counters at a clock that was refused here
         while True:
             windows = yield from GpoeoWindows.started(spec, reference, floor_w=self.floor_w)
             base = yield from windows.measured(DRIVER_DEFAULT, "the default", Purpose.BASELINE)
             if base == UNMEASURED or windows.point == UNMEASURED:
                 yield from forever(DRIVER_DEFAULT, why="neither a period nor counters show how fast the program is")
             rule = GpoeoRule(base, _MARGIN * self.slowdown)
-            point, mem_mhz = self._predicted(windows, rule, ladder)
+            point, mem_mhz = self._predicted(models, windows, rule, ladder)
             while True:
                 setting = yield from _searched(windows, rule, ladder, point=point, mem_mhz=mem_mhz)
                 shift = yield from watched(
@@ -154,17 +182,19 @@ class GpoeoPolicy(PublishedPolicy):
                 if shift >= _OTHER_PROGRAM:
                     break
 
-    def _predicted(self, windows: GpoeoWindows, rule: GpoeoRule, ladder: Ladder) -> tuple[int, int | None]:
+    def _predicted(
+        self, models: ClockPredictor | None, windows: GpoeoWindows, rule: GpoeoRule, ladder: Ladder
+    ) -> tuple[int, int | None]:
         """Return the core clock's index and the memory clock that are predicted best, one at a time."""
         reference = windows.reference
         start = reference.mem_mhz if ladder.mem_mhz else None
-        if self.models is None or not windows.features:
+        if models is None or not windows.features:
             return ladder.top, start
-        point = self._best(self.models, windows, rule, settings=ladder.settings(start))
+        point = self._best(models, windows, rule, settings=ladder.settings(start))
         allowed = tuple(Setting(reference.sm_mhz, mhz) for mhz in ladder.mem_mhz if ladder.allows(point, mhz))
         if not allowed:
             return point, start
-        return point, allowed[self._best(self.models, windows, rule, settings=allowed)].mem_mhz
+        return point, allowed[self._best(models, windows, rule, settings=allowed)].mem_mhz
 
     def _best(
         self, models: ClockPredictor, windows: GpoeoWindows, rule: GpoeoRule, *, settings: tuple[Setting, ...]

@@ -14,12 +14,15 @@ from random import Random
 
 import numpy as np
 
+from wattune.core.errors import DeviceNotFound
+from wattune.core.gpu_spec import GpuSpec
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.levels.run.gpoeo.models import FEATURES, GpoeoModels, PredictionTable, reference_setting, train
 from wattune.levels.run.simulated_program import SimulatedProgram, counters
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import GpuModel
 from wattune.physics.gpu_parts import Floats
+from wattune.response.boosted_trees import MISSING, installed
 from wattune.workloads.catalog import make_workload, network_named, workload_names
 from wattune.workloads.graph import graph_kinds
 
@@ -27,6 +30,27 @@ MIXTURES = 160
 _BATCHES = (0.25, 0.5, 1.0, 2.0)
 _SEED = 1
 """Of the waits and the mixtures; the benchmark jobs have other seeds."""
+
+
+def missing_for(spec: GpuSpec) -> str | None:
+    """Return why no models can be trained for a GPU, in words; None where they can."""
+    if not installed():
+        return MISSING
+    return None if catalog_name(spec) else f"there is no {spec.name} in the catalogue"
+
+
+def learned(spec: GpuSpec) -> GpoeoModels | None:
+    """Return the models of a GPU, which are trained at the first call; None where they cannot be."""
+    gpu = catalog_name(spec)
+    return None if gpu is None or missing_for(spec) else trained_models(gpu)
+
+
+def catalog_name(spec: GpuSpec) -> str | None:
+    """Return the name of a GPU in the catalogue; None where it is not there."""
+    try:
+        return load_model(spec.model_name).name
+    except DeviceNotFound:
+        return None
 
 
 @cache

@@ -15,18 +15,11 @@ from wattune.control.window_state import Settling
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.reading import Reading
 from wattune.core.window import Window, by_phase_words
-from wattune.levels.run.figures import EstimateWithError
 from wattune.levels.run.report import RunReport
-from wattune.levels.run.view.page import period_marks
-from wattune.levels.run.view.words import (
-    clipped,
-    estimate_words,
-    period_words,
-    present_phase,
-    setting_rows,
-    state_words,
-    table_lines,
-)
+from wattune.levels.run.summaries import EstimateWithError
+from wattune.levels.run.view.charts import period_marks
+from wattune.levels.run.view.settings import present_phase, setting_rows, table_lines
+from wattune.levels.run.view.words import clipped, estimate_words, period_words, state_words
 from wattune.render.chart import tick_step
 from wattune.render.monitor_view import power_steps
 from wattune.render.quantity import quantity, unit_for, with_error
@@ -64,10 +57,9 @@ def screen_lines(report: RunReport, *, width: int, height: int) -> tuple[Text, .
 
 def saving_line(report: RunReport, width: int) -> Text:
     """Format the change of energy until now, against the baseline for the same work."""
-    saved, so_far = report.figures.saving, "" if report.ended else " so far"
-    if saved is None or saved.value >= 1:
+    saved, changed_j, so_far = report.figures.saving, report.changed_j, "" if report.ended else " so far"
+    if saved is None or changed_j is None:
         return Text(clipped(f"energy   unknown{so_far}", width), "dim")
-    changed_j = -report.gpus * report.progress.spent.energy_j * saved.value / (1 - saved.value)
     return Text(clipped(f"energy   {estimate_words(saved.negative)}{so_far}, {quantity(changed_j, 'J')}", width))
 
 
@@ -98,7 +90,7 @@ def news(before: RunReport | None, now: RunReport) -> tuple[str, ...]:
     lines += [window_words(now, window) for window in now.windows[old_windows:]]
     doing = _doing(now)
     if doing is not None and (before is None or doing != _doing(before)):
-        lines.append(f"{now.trace.duration_s:.1f} s: {doing}")
+        lines.append(f"{now.seen.trace.duration_s:.1f} s: {doing}")
     return tuple(lines)
 
 
@@ -109,7 +101,7 @@ def window_words(report: RunReport, window: Window) -> str:
     if window.step_time_s is None:
         return f"{at}: {quantity(window.power_w, 'W')}, no step time"
     step_time = with_error(window.step_time_s, window.step_time_error_s, "s")
-    return f"{at}: {step_time} per {report.unit}, {quantity(window.power_w, 'W')}"
+    return f"{at}: {step_time} per {report.seen.unit}, {quantity(window.power_w, 'W')}"
 
 
 def _doing(report: RunReport) -> str | None:
@@ -131,7 +123,7 @@ def _title(report: RunReport, width: int) -> Text:
 
 def _state(report: RunReport, width: int) -> Text:
     words = clipped(state_words(report), width)
-    latest = report.trace.latest
+    latest = report.seen.trace.latest
     now = "" if latest is None or latest.power_w is None else f"   {quantity(latest.power_w, 'W')}"
     if latest is not None and latest.sm_mhz is not None:
         now += f", {latest.sm_mhz} MHz"
@@ -163,7 +155,7 @@ def _pictures(report: RunReport, width: int, rows: int) -> tuple[Text, ...]:
 
 
 def _power(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
-    trace, period = report.trace, report.period
+    trace, period = report.seen.trace, report.seen.period
     span_s, repeats = _LONGEST_S, period_words(period)
     if period is not None and period.period_s:
         span_s = min(max(_PERIODS * period.period_s, _SHORTEST_S), _LONGEST_S)
@@ -188,11 +180,11 @@ def _ticks(report: RunReport, width: int, room: int, shown: tuple[float, float])
     columns = max(width - room, 1)
     # The graph has two steps to a character, and its newest step at the right edge.
     each_s = span_s / max(width - 8, 1)
-    period_s = None if report.period is None else report.period.period_s
-    if not report.trace.recent or not period_s or period_s < 2 * each_s:
+    period_s = None if report.seen.period is None else report.seen.period.period_s
+    if not report.seen.trace.recent or not period_s or period_s < 2 * each_s:
         return Text()
     signs = [" "] * columns
-    for mark_s in period_marks(report, start_s=max(now_s - span_s, report.trace.recent[0].time_s), end_s=now_s):
+    for mark_s in period_marks(report, start_s=max(now_s - span_s, report.seen.trace.recent[0].time_s), end_s=now_s):
         place = columns - 1 - int((now_s - mark_s) / each_s)
         if 0 <= place < columns:
             signs[place] = "╵"
@@ -219,7 +211,7 @@ def _plane(report: RunReport, *, width: int, height: int) -> tuple[Text, ...]:
     picture = scatter(spots, width=width - 6, height=height - 1, x_unit=seconds.symbol, y_unit=joules.symbol)
     for line in picture:
         line.truncate(width, overflow="crop")
-    return (Text(clipped(f"per {report.unit}: ○ base ● held + frontier", width), "dim"), *picture)
+    return (Text(clipped(f"per {report.seen.unit}: ○ base ● held + frontier", width), "dim"), *picture)
 
 
 _TOP = 4

@@ -1,9 +1,8 @@
-"""Sentences about a tuned run, and its settings as a table for a terminal."""
+"""Sentences about a tuned run."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from math import floor
 from typing import TYPE_CHECKING
 
@@ -13,15 +12,18 @@ from rich.text import Text
 from wattune.control.progress_estimator import COUNTED, ONLY_OPTIMIZERS, OUTPUT, PATTERN
 from wattune.control.state import Condition, Disabled, LostGpu, Waiting
 from wattune.control.window_state import Settling
+from wattune.core.measurement import Measurement
 from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.tariff import Footprint
 from wattune.core.window import Order, Purpose, by_phase_words, phases_of, since_change
-from wattune.levels.run.figures import EstimateWithError, PhaseSummary, SettingSummary, phase_summaries
 from wattune.levels.run.report import RunReport
-from wattune.render.quantity import UNKNOWN, counted, duration, percent, quantity, with_error
+from wattune.levels.run.summaries import EstimateWithError
+from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, percent, quantity, with_error
 from wattune.response.clock_doubt import window_doubt
 
 if TYPE_CHECKING:
     from wattune.signals.period import PeriodAnswer
+
 
 SURE, LIKELY = 0.99, 0.5
 """Probabilities from which a slowdown limit counts as surely met, and as met."""
@@ -47,17 +49,24 @@ def closing_lines(report: RunReport) -> tuple[str, ...]:
     return tuple(line for line in lines if line)
 
 
+def spent_words(spent: Measurement, footprint: Footprint | None) -> str:
+    """Return what the run took and comes to."""
+    if footprint is None:
+        return "nothing was measured, since the program ended before the GPU was read twice"
+    return f"{quantity(spent.energy_j, 'J')} ({footprint_words(footprint)}) in {duration(spent.time_s)}"
+
+
 def _hint(report: RunReport) -> str:
     """Return what would make steps visible, or let them follow the GPU, where that is not so; empty otherwise."""
-    progress, source = report.progress, report.step_source
+    progress, source = report.progress, report.seen.source
     if not report.windows or isinstance(progress.state, Disabled):
         return ""
     if ONLY_OPTIMIZERS in (event.text for event in progress.events):
         return ""  # it follows already
     seen = source in COUNTED or any(window.step_time_s for window in report.windows)
-    if report.follows_gpu and not seen:
+    if report.seen.follows_gpu and not seen:
         return "hint: only optimizer steps of PyTorch follow a simulated GPU, and none of them were counted"
-    if report.simulated and not report.follows_gpu and (not seen or source in (PATTERN, OUTPUT)):
+    if report.simulated and not report.seen.follows_gpu and (not seen or source in (PATTERN, OUTPUT)):
         return (
             "hint: a program is as fast as a simulated GPU only with `wattune simulate --follow -- wattune run …`, "
             "which makes the steps of PyTorch follow it"
@@ -192,7 +201,7 @@ def even_words(report: RunReport) -> str:
 
 def last_period_words(report: RunReport) -> str:
     """Return the last period of the power in words; empty where there was none, but step times were seen."""
-    period = report.period
+    period = report.seen.period
     if period is not None and period.period_s is None and any(window.step_time_s for window in report.windows):
         return ""
     return period_words(period)
@@ -220,18 +229,6 @@ def base_name(report: RunReport) -> str:
     """Return the setting that the run is compared with."""
     based = [window.setting for window in report.windows if window.purpose is Purpose.BASELINE]
     return str(based[-1]) if based else "baseline"
-
-
-def verdict(phase: PhaseSummary, point: SettingSummary, *, slowdown_limit: float | None) -> str:
-    """Judge a setting in a word or two; empty where there is no limit that it could break."""
-    if point is phase.baseline:
-        return "baseline"
-    if not any(window.held for window in point.windows):
-        return "not applied"
-    slower = phase.slowdown(point)
-    if slower is None:
-        return "no step time" if point.step_time is None else "no baseline"
-    return "" if slowdown_limit is None else _against(slower, slowdown_limit)
 
 
 def state_words(report: RunReport) -> str:
@@ -283,29 +280,9 @@ def percent_words(estimate: EstimateWithError | None) -> str:
     return f"{value} ± {100 * estimate.error:.{places}f}"
 
 
-def measured_cells(phase: PhaseSummary, point: SettingSummary) -> tuple[str, ...]:
-    """Format step time, power and energy of a setting, then how time and energy differ, each with its error."""
-    step_time, unit, is_base = point.step_time, point.unit, point is phase.baseline
-    saved = phase.saving(point)
-    return (
-        UNKNOWN if step_time is None else with_error(step_time.value, step_time.error, "s"),
-        UNKNOWN if point.power is None else quantity(point.power.value, "W"),
-        UNKNOWN if unit is None else with_error(unit.energy_j, unit.energy_error_j, "J"),
-        "" if is_base else percent_words(phase.slowdown(point)),
-        "" if is_base else percent_words(saved and saved.negative),
-    )
-
-
 def sure_words(sure: float) -> str:
     """Format a probability as a percentage that never claims certainty."""
     return "more than 99.9 %" if sure > 0.999 else f"{floor(1000 * sure) / 10:g} %"
-
-
-def _against(slower: EstimateWithError, slowdown_limit: float) -> str:
-    error = slower.error or 0.0
-    if slower.value - error > slowdown_limit:
-        return "too slow"
-    return "fast enough" if slower.value + error <= slowdown_limit else "unsure"
 
 
 def _places(estimate: EstimateWithError) -> int:
@@ -324,7 +301,7 @@ def _unset(report: RunReport) -> str:
         return held if report.held is None else f"{_named(report.held)} was best as far as is known"
     if based:
         return "no step time of the program was found at the baseline"
-    counted_steps = progress.stepped is not None or report.step_source in COUNTED
+    counted_steps = progress.stepped is not None or report.seen.source in COUNTED
     if isinstance(progress.state, Waiting) and not (progress.state.why is Condition.UNUSED and counted_steps):
         return f"the program was {progress.state.why}"
     ran = f"after {duration(report.spent.time_s)}" if report.is_measured else "at once"
@@ -354,91 +331,6 @@ def _predicted(report: RunReport) -> str:
     if held == DRIVER_DEFAULT or order is None or order.purpose is not Purpose.HOLD or not order.why:
         return words
     return f"{words}; an estimate of the policy, not a measurement of the run: {order.why}"
-
-
-HEAD = ("setting", "for", "step time", "power", "energy", "Δ time %", "Δ energy %", "verdict")
-_WORTH = (0, 5, 6, 7, 2, 3, 4, 1)
-"""The columns in order of importance; the last are dropped first."""
-_WORDS = (0, 1, 7)
-"""Columns that are left-aligned."""
-_GAP = 2
-_LATEST = (Purpose.HOLD, Purpose.BASELINE, Purpose.TRIAL, Purpose.REFERENCE)
-
-
-@dataclass(frozen=True, slots=True)
-class SettingRow:
-    """The cells of a setting, and their rich style."""
-
-    cells: tuple[str, ...]
-    style: str
-
-
-def setting_rows(report: RunReport) -> tuple[SettingRow, ...]:
-    """Make a row for each setting of the present phase of the program, in the order in which they were set."""
-    phase = present_phase(report)
-    rows = [_row(report, phase, point) for point in phase.points]
-    order = report.order
-    if order is not None and not report.ended and phase.point(order.setting) is None:
-        doing = "settling …" if isinstance(report.progress.state, Settling) else "measuring …"
-        rows.append(SettingRow((f"▸{order.setting}", order.purpose.value, *[UNKNOWN] * 5, doing), "bold"))
-    return tuple(rows)
-
-
-def present_phase(report: RunReport) -> PhaseSummary:
-    """Summarize the settings since the program last began to do something else."""
-    found = phase_summaries(since_change(report.windows))
-    return found[0] if found else PhaseSummary()
-
-
-def table_lines(rows: Sequence[SettingRow], *, width: int, most: int) -> tuple[Text, ...]:
-    """Lay out a head and at most so many rows; of too many the first (the baseline) and the latest are shown."""
-    if not rows or most < 2:
-        return ()
-    shown = tuple(rows) if len(rows) < most else (rows[0], *rows[len(rows) - most + 2 :])[: most - 1]
-    lines = (HEAD, *(row.cells for row in shown))
-    widths = [max(map(cell_len, column)) for column in zip(*lines, strict=True)]
-    columns = list(_WORTH)
-    while len(columns) > 2 and sum(widths[column] + _GAP for column in columns) - _GAP > width:
-        columns.pop()
-    columns.sort()
-    head = Text(_joined(HEAD, columns, widths, width), "dim")
-    return (head, *(Text(_joined(row.cells, columns, widths, width), row.style) for row in shown))
-
-
-def _row(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> SettingRow:
-    order = report.order
-    is_set = order is not None and (order.setting, bool(order.by_phase)) == (point.setting, bool(point.by_phase))
-    now = is_set and not report.ended
-    purpose = next(one for one in _LATEST if one in point.purposes)
-    name = f"{'▸' if now else ' '}{point.label}"
-    cells = (name, purpose.value, *measured_cells(phase, point), judged_words(report, phase, point))
-    return SettingRow(cells, "green" if report.is_held(point) else "")
-
-
-def judged_words(report: RunReport, phase: PhaseSummary, point: SettingSummary) -> str:
-    """Judge a setting, or say for how long it was held.
-
-    A setting that is held for a part of the run may be slower than the limit, which holds for the whole.
-    """
-    words = verdict(phase, point, slowdown_limit=report.slowdown_limit)
-    held_s = sum(window.total.time_s for window in point.windows if window.purpose is Purpose.HOLD)
-    if not held_s and not report.is_held(point):
-        return words
-    held, slower, limit = (
-        f"held {duration(held_s)}" if held_s else "held",
-        report.figures.slowdown,
-        report.slowdown_limit,
-    )
-    is_met = slower is not None and limit is not None and slower.value <= limit
-    return held if is_met or words in ("", "fast enough") else f"{held}, {words}"
-
-
-def _joined(cells: Sequence[str], columns: Sequence[int], widths: Sequence[int], width: int) -> str:
-    parts = []
-    for column in columns:
-        room = " " * (widths[column] - cell_len(cells[column]))
-        parts.append(cells[column] + room if column in _WORDS else room + cells[column])
-    return clipped((" " * _GAP).join(parts).rstrip(), width)
 
 
 def clipped(text: str, room: int) -> str:

@@ -18,8 +18,10 @@ from math import inf, sqrt
 from typing import ClassVar
 
 from wattune.core.gpu_spec import GpuSpec
+from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
+from wattune.levels.run.policies import slowdown_of
 from wattune.levels.run.procedure import Procedure, PublishedPolicy, forever, holding, ordered, work_rate
 
 _KP, _KI, _KD = 2.8, 0.002, 0.9
@@ -279,6 +281,11 @@ class MfGpoeoPolicy(PublishedPolicy):
     slowdown: float = 0.05
 
     name: ClassVar[str] = "mf-gpoeo"
+
+    @classmethod
+    def of(cls, objective: Objective) -> MfGpoeoPolicy:
+        """Make the policy for an objective."""
+        return cls(slowdown=slowdown_of(cls.name, objective))
 
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
         if not spec.sm_clocks_mhz:

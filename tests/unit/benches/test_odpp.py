@@ -5,7 +5,8 @@ import pytest
 
 from plain_program import PlainProgram, played
 from wattune.core.gpu_spec import ClockTable, GpuSpec
-from wattune.levels.run.odpp import (
+from wattune.physics.catalog import load_model
+from wattune_bench.run.odpp import (
     OdppCase,
     OdppPolicy,
     between_mhz,
@@ -13,8 +14,8 @@ from wattune.levels.run.odpp import (
     pretrained,
     sampled_mhz,
     searched_mhz,
+    untaught,
 )
-from wattune.physics.catalog import load_model
 
 SPEC = load_model("3080ti").spec()
 
@@ -31,7 +32,7 @@ def test_few_clocks_are_measured_once_each():
     assert sampled_mhz(clocks) == clocks
     assert between_mhz(clocks) == ()
     spec = GpuSpec(name="Few", uuid="GPU-few", clocks=(ClockTable(None, clocks),), power_limits=None)
-    windows = played(OdppPolicy(None), PlainProgram(spec))
+    windows = played(OdppPolicy(learn=untaught), PlainProgram(spec))
     assert windows[-1].setting.sm_mhz in clocks
 
 
@@ -73,6 +74,6 @@ def _order(setting):
 
 def test_with_corrections_the_choice_is_about_as_good_as_with_perfect_knowledge(corrections):
     program = PlainProgram(SPEC)
-    held = played(OdppPolicy(corrections), program)[-1].setting
+    held = played(OdppPolicy(learn=lambda _: corrections), program)[-1].setting
     assert program.energy_j(held) < 0.97 * program.energy_j()
     assert program.step_s(held) / program.step_s() - 1 < 0.12

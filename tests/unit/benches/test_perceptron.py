@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from wattune.levels.run.odpp import untrained
+from wattune_bench.run.odpp import untrained
 
 INPUTS = np.random.default_rng(0).uniform(-1, 1, (300, 2))
 TARGETS = np.abs(INPUTS[:, 0]) + 0.5 * INPUTS[:, 1]

@@ -12,7 +12,7 @@ program without a period of at most a minute is not tuned, because nothing shows
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import pairwise
@@ -22,10 +22,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from wattune.core.gpu_spec import GpuSpec
+from wattune.core.objective import Objective
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.window import Order, Purpose, Window
 from wattune.levels.run.gpoeo.search import GpoeoPoint, GpoeoRule
-from wattune.levels.run.gpoeo.training import programs_of, settled, training_workloads
+from wattune.levels.run.gpoeo.training import catalog_name, programs_of, settled, training_workloads
+from wattune.levels.run.policies import slowdown_of
 from wattune.levels.run.procedure import Procedure, PublishedPolicy, forever, ordered, watched
 from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
@@ -128,16 +130,34 @@ class OdppCase:
     mem_util: float
 
 
+def learned(spec: GpuSpec) -> Corrections | None:
+    """Train the networks of a GPU, once; this takes some seconds. None for a GPU that is not in the catalogue."""
+    gpu = catalog_name(spec)
+    return None if gpu is None else trained_corrections(gpu)
+
+
+def untaught(spec: GpuSpec) -> None:
+    """Return no networks."""
+    del spec
+
+
 @dataclass(frozen=True, slots=True)
 class OdppPolicy(PublishedPolicy):
     """ODPP; without corrections the curve goes through all seven clocks."""
 
-    corrections: Corrections | None
     slowdown: float = 0.05
+    learn: Callable[[GpuSpec], Corrections | None] = learned
+    """Called at the first step."""
 
     name: ClassVar[str] = "odpp"
 
+    @classmethod
+    def of(cls, objective: Objective) -> OdppPolicy:
+        """Make the policy for an objective."""
+        return cls(slowdown_of(cls.name, objective))
+
     def _tune(self, spec: GpuSpec) -> Procedure[None]:
+        corrections = self.learn(spec)
         clocks = searched_mhz(spec)
         if len(clocks) < 2:
             yield from forever(DRIVER_DEFAULT, why="there are no core clocks to choose from")
@@ -150,14 +170,14 @@ class OdppPolicy(PublishedPolicy):
                 found[sm_mhz] = window
             period_s = found[max(found)].step_time_s or _FIRST_S
             length_s = max(min(_PERIODS * period_s, _LONGEST_S), _FIRST_S)
-            setting = Setting(self._chosen(clocks, found))
+            setting = Setting(self._chosen(clocks, found, corrections))
             yield from watched(setting, bound=_SHIFT, period_s=period_s, length_s=length_s, floor_w=FLOOR_W)
 
-    def _chosen(self, clocks: tuple[int, ...], found: dict[int, Window]) -> int:
+    def _chosen(self, clocks: tuple[int, ...], found: dict[int, Window], corrections: Corrections | None) -> int:
         base = found[max(found)]
         case = OdppCase(base.power_w, base.sm_util or 0.0, base.mem_util or 0.0)
         measured = tuple(sorted((mhz, *_relative(window, base)) for mhz, window in found.items()))
-        predicted = _predicted(self.corrections, clocks, measured, case)
+        predicted = _predicted(corrections, clocks, measured, case)
         points = [GpoeoPoint(time, energy) for time, energy in predicted]
         return clocks[GpoeoRule(GpoeoPoint(1.0, 1.0), _MARGIN * self.slowdown).best(points)]
 

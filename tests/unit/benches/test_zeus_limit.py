@@ -4,8 +4,8 @@ import pytest
 
 from plain_program import PlainProgram, played
 from wattune.core.measurement import Measurement
-from wattune.levels.run.procedure import ZeusLimitPolicy, lowest_limit_w, power_limits_w
 from wattune.physics.catalog import load_model
+from wattune_bench.run.zeus_limit import ZeusLimitPolicy, lowest_limit_w, power_limits_w
 
 SPEC = load_model("3080ti").spec()
 LIMITS_W = (300.0, 275.0, 250.0, 225.0, 200.0)

@@ -1,6 +1,6 @@
 """The controller of MF-GPOEO."""
 
-from wattune.levels.run.mf_gpoeo import Control, stopping_point
+from wattune_bench.run.mf_gpoeo import Control, stopping_point
 
 LIMIT = 0.049
 
