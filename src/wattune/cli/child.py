@@ -105,7 +105,7 @@ def run_child(
                 on_wait()
 
         with _lines_read(process, on_line):
-            wait_for(process, meanwhile=meanwhile, wait_s=wait_s)
+            wait_for(process, meanwhile=meanwhile, wait_s=lambda: wait_s)
         return forwarding.end()
 
 
@@ -135,10 +135,10 @@ def wait_for(
     process: subprocess.Popen[bytes],
     *,
     meanwhile: Callable[[], None],
-    wait_s: float = HANDLED_S,
+    wait_s: Callable[[], float] = lambda: HANDLED_S,
     wakes: Callable[[], Sequence[int]] = tuple,
 ) -> None:
-    """Wait for the end of a process while signals are handled, and call `meanwhile` every `wait_s`.
+    """Wait for the end of a process while signals are handled, and call `meanwhile` after each `wait_s`.
 
     `wakes` returns descriptors that can be read once `meanwhile` is to be called before.
 
@@ -153,7 +153,7 @@ def wait_for(
             time.sleep(0.02)
         return
     with ended:
-        while ended.fileno() not in _readable((ended.fileno(), *wakes()), wait_s):
+        while ended.fileno() not in _readable((ended.fileno(), *wakes()), wait_s()):
             meanwhile()
     process.wait()
 

@@ -78,11 +78,11 @@ def run_watched(
     grace_s: float,
     quiet: bool = False,
     on_wait: Callable[[], None] = lambda: None,
-    wait_s: float = POLL_S,
+    wait_s: Callable[[], float] = lambda: POLL_S,
 ) -> Ending:
     """Run the program, call `answer` with each report in this thread, and return how the program ended.
 
-    `on_wait` is called every `wait_s` at least, and before each report, until a signal asks wattune to end.
+    `on_wait` is called after each `wait_s` at least, and before each report, until a signal asks wattune to end.
 
     Where an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and `grace_s` later
     SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error.
@@ -131,7 +131,7 @@ class _Child:
     output: RelayedText
     grace_s: float
     on_wait: Callable[[], None]
-    wait_s: float
+    wait_s: Callable[[], float]
     asked: bool = False
     _end_at_s: float | None = None
     _answer_s: float = 0.0

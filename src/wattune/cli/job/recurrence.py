@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from wattune.cli.job.program import JobProgram
-from wattune.cli.job.steps import POLL_S, ProgramSteps
+from wattune.cli.job.steps import ProgramSteps
 from wattune.cli.training_child import Ending, run_watched
 from wattune.control.actuator import restored_if_slow
 from wattune.control.reports.http import Answer
@@ -65,6 +65,7 @@ class ReportListener:
     def _count(self, report: AnyReport) -> None:
         match report:
             case Report() if self._counted.is_new(report):
+                self._steps.follow()
                 self._counted = self._counted.reported(report)
                 self.reports += 1
                 self._live.report(report.metric)
@@ -169,8 +170,8 @@ def _attempt(
                 environment=hooked(environment),
                 quiet=quiet,
                 grace_s=patience.grace_s,
-                on_wait=steps.follow,
-                wait_s=POLL_S,
+                on_wait=steps.turn,
+                wait_s=lambda: steps.wait_s,
             )
         why = "" if live.verdict is None else live.verdict.why
         with restored_if_slow(program.gpus):
