@@ -78,12 +78,12 @@ def run_child(
     on_wait: Callable[[], None] | None = None,
     on_line: Callable[[str], object] | None = None,
     on_stop: Callable[[], None] | None = None,
-    wait_s: float = HANDLED_S,
+    wait_s: Callable[[], float] = lambda: HANDLED_S,
     grace_s: float = GRACE_S,
 ) -> ChildEnd:
     """Run a command and return how it ended.
 
-    `on_start` is called with the process id as soon as there is one, `on_wait` every `wait_s` while it runs. `on_line`
+    `on_start` is called with the process id as soon as there is one, `on_wait` after each `wait_s`. `on_line`
     gets every line that the command would write to a terminal. `places` are descriptors that its standard output and
     standard error go to instead of to those of this process. `on_stop` is called before Ctrl-Z stops this process.
     """
@@ -105,7 +105,7 @@ def run_child(
                 on_wait()
 
         with _lines_read(process, on_line):
-            wait_for(process, meanwhile=meanwhile, wait_s=lambda: wait_s)
+            wait_for(process, meanwhile=meanwhile, wait_s=wait_s)
         return forwarding.end()
 
 

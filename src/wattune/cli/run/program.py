@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 STEPS_S, PHASES_S = 0.05, 0.01
 """Between two searches: lines have their own times, but a phase may need its clock soon."""
+RARE_S = 0.1
+"""Between two looks for steps after ten seconds: a short program needs them often, since it has few."""
 
 
 class TakesSteps(Protocol):
@@ -50,6 +53,11 @@ class Program:
 
     def run(self) -> ChildEnd:
         """Run it and return how it ended."""
+        begun_s = time.monotonic()
+
+        def wait_s() -> float:
+            return HANDLED_S if self.on_wait is None else _rarer_s(time.monotonic() - begun_s)
+
         return run_child(
             self.command,
             environment=self.environment,
@@ -57,7 +65,7 @@ class Program:
             on_start=self.on_start,
             on_stop=self.on_stop,
             on_wait=self.on_wait,
-            wait_s=HANDLED_S if self.on_wait is None else STEPS_S,
+            wait_s=wait_s,
             grace_s=self.grace_s,
         )
 
@@ -113,9 +121,14 @@ class Program:
             on_start=on_start,
             on_stop=self.on_stop,
             on_wait=on_wait,
-            wait_s=PHASES_S if often else STEPS_S,
+            wait_s=lambda: PHASES_S if often else STEPS_S,
             grace_s=self.grace_s,
         )
+
+
+def _rarer_s(age_s: float) -> float:
+    """Return the time until the next look for steps of a program that has run for so long."""
+    return min(max(age_s / 100, STEPS_S), RARE_S)
 
 
 def _report(found: PatternFollower, taker: TakesSteps, *, ended: bool = False) -> None:
