@@ -77,8 +77,8 @@ class Sampler:
     @property
     def _still_s(self) -> float:
         """Seconds in which no counter moves; 0 where that is not known of one."""
-        each = [_still_s(gpu.refresh, last) for gpu, last in zip(self._gpus, self._last, strict=True)]
-        return min(each)
+        pairs = [(gpu.refresh, last) for gpu, last in zip(self._gpus, self._last, strict=True)]
+        return min(0.0 if known is None or last is None else known.still_s(last.time_s) for known, last in pairs)
 
     def _sample(self) -> None:
         begun_s = time.monotonic()
@@ -104,22 +104,11 @@ class Sampler:
         self._readings[index].append(gpu.read())
 
 
-def _is_known(refresh: Refresh, time_s: float) -> bool:
-    return refresh.age_error_s(time_s) < refresh.period_s / 4
-
-
-def _still_s(refresh: Refresh | None, last: Count | None) -> float:
-    """Return how long a counter stands still after it was read last."""
-    if refresh is None or last is None or not _is_known(refresh, last.time_s) or refresh.is_blind(last.time_s):
-        return 0.0
-    return refresh.period_s - refresh.age_s(last.time_s) + refresh.age_error_s(last.time_s)
-
-
 def _renewed(refresh: Refresh | None, before_s: float, now_s: float) -> Refresh | None:
     """Return the refresh of a counter that moved between two reads, which show the moment where it was lost since."""
     error_s = (now_s - before_s) / 2
     if refresh is None or refresh.edge_error_s >= refresh.period_s:
         return refresh  # it never was known
-    if _is_known(refresh, now_s) or error_s >= refresh.period_s / 4:
+    if refresh.is_known(now_s) or error_s >= refresh.period_s / 4:
         return refresh
     return refresh.observed(before_s + error_s, error_s)

@@ -233,7 +233,7 @@ class SettingProfiling:
         if setting is None:
             return progress
         if progress.then is not None:
-            return replace(progress, state=progress.then, then=None)
+            return replace(progress, state=progress.then, then=None, refused=progress.refused | {setting})
         # Where the earlier best itself is refused there is nothing to compare with: the search begins afresh.
         again = progress.again and bool(progress.windows)
         after = replace(progress, refused=progress.refused | {setting}, again=again)
