@@ -45,7 +45,7 @@ class Program(FakeGpu):
         return [one for one in ends_s if start_s < one <= end_s]
 
 
-def followed(program, until_s, *, late=lambda: 0.0, window=lambda time_s: 0):
+def followed(program, until_s, *, late=lambda: 0.0, window=lambda _: 0):
     """The account of a program, whose counter and steps are looked at as late as given."""
     counters, tally, seen_s = PolledCounters((program,)), StepTally(1), 0.0
     while program.now_s < until_s:
