@@ -17,7 +17,6 @@ from wattune.core.setting import Setting
 from wattune.core.tariff import Tariff
 from wattune.levels.job.view.charts import epochs_chart, epochs_lines, job_frontier_chart
 from wattune.levels.job.view.cost_map import map_lines
-from wattune.levels.job.view.cost_map_svg import draw_map
 from wattune.levels.job.view.page import history_chart, job_file, sizes_chart
 from wattune.levels.job.view.view_model import JobView, job_map
 from wattune.render.svg import standalone
@@ -106,7 +105,6 @@ def test_every_history_makes_sound_pictures(view: JobView) -> None:
     for chart in (history_chart(view), sizes_chart(view), epochs_chart(view)):
         sound(standalone(chart))
     known = job_map(view)
-    sound(draw_map(known))
     frontier = job_frontier_chart(known)
     if frontier is not None:
         sound(standalone(frontier))

@@ -1,14 +1,11 @@
-"""The page of the job benchmark: goals, regret over all jobs, and each job's curves and map."""
+"""The page of the job benchmark: goals, regret over all jobs, and each job's curves."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from wattune.core.job import JobChoice
-from wattune.levels.job.view.cost_map import CostMap, cost_map
-from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
-from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
+from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
 from wattune.render.quantity import UNKNOWN, counted, number
 from wattune.render.svg import standalone
 from wattune_bench.datasets.zeus_tables import SOURCE
@@ -16,18 +13,9 @@ from wattune_bench.job.bench import JobPlayed
 from wattune_bench.job.cases import JobCase, ReplayResult
 from wattune_bench.job.curves import PolicyCurve, PolicyCurves, cost_chart, mean_regret_chart, regret_chart
 from wattune_bench.job.figures import OURS, PEER
-from wattune_bench.job.trace import TraceWorkload
 from wattune_bench.result import Bench, Goal
 
 _AFTER = (5, 10, 20, 50)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class BenchCase:
-    """One job on one GPU, and the true map of its costs where that is known."""
-
-    curves: PolicyCurves
-    map: CostMap | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
@@ -36,7 +24,7 @@ class JobBenchReport:
 
     source: str
     """The source of the tables."""
-    cases: tuple[BenchCase, ...]
+    cases: tuple[PolicyCurves, ...]
     goals: tuple[Goal, ...] = ()
     made: str
 
@@ -46,7 +34,7 @@ class JobBenchReport:
 
     @property
     def simulated(self) -> bool:
-        return any(case.curves.simulated for case in self.cases)
+        return any(case.simulated for case in self.cases)
 
 
 def job_bench_file(report: JobBenchReport, *, suffix: str) -> str:
@@ -60,8 +48,8 @@ def job_bench_page(report: JobBenchReport) -> Page:
     if report.goals:
         sections.append(_goals(report))
     sections.append(_regrets(report))
-    for place, case in enumerate(report.cases):
-        sections += _case(case, first=place == 0)
+    for case in report.cases:
+        sections += _case(case)
     sections.append(Prose("How to read it", _HOW))
     return Page(
         title="Recurring jobs, policy by policy",
@@ -76,20 +64,17 @@ def job_bench_page(report: JobBenchReport) -> Page:
 def _first(report: JobBenchReport) -> LargeChart:
     """Return the main chart: regret over all jobs, or of the only one."""
     if len(report.cases) == 1:
-        return LargeChart(regret_chart(report.cases[0].curves))
-    return LargeChart(mean_regret_chart([case.curves for case in report.cases]))
+        return LargeChart(regret_chart(report.cases[0]))
+    return LargeChart(mean_regret_chart(report.cases))
 
 
-def _case(case: BenchCase, *, first: bool) -> Iterator[Section]:
-    view = case.curves
+def _case(view: PolicyCurves) -> Iterator[Section]:
     simulated = "simulated " if view.simulated else ""
     yield Prose(
         f"{view.workload} on {simulated}{view.gpu}", (f"{view.recurrences} recurrences, {_seeds(view)} seeds.",)
     )
     yield LargeChart(cost_chart(view))
     yield LargeChart(regret_chart(view))
-    if case.map is not None and case.map.settings:
-        yield Drawing(draw_map(case.map), STYLE if first else "")
 
 
 def _seeds(view: PolicyCurves) -> int:
@@ -113,9 +98,9 @@ def _mean(report: JobBenchReport, policy: str, after: int | None) -> float | Non
     """Return the mean regret in percent over the cases in which the policy got that far; None where it did in none."""
     found = []
     for case in report.cases:
-        for curve in case.curves.curves:
+        for curve in case.curves:
             if curve.name == policy:
-                found.append(case.curves.regret_after(curve, after or curve.recurrences))
+                found.append(case.regret_after(curve, after or curve.recurrences))
     known = [value for value in found if value is not None]
     return sum(known) / len(known) if known else None
 
@@ -130,8 +115,7 @@ def _regrets(report: JobBenchReport) -> Table:
     head = ("job", "part", "policy", *(f"after {after}" for after in _AFTER), "horizon")
     rows: list[tuple[str, ...]] = []
     strong: set[int] = set()
-    for case in report.cases:
-        view = case.curves
+    for view in report.cases:
         for curve in view.curves:
             if curve.name == OURS:
                 strong.add(len(rows))
@@ -152,7 +136,6 @@ _HOW = (
     "is counted in runs of the oracle. A dash means that the job has fewer recurrences, or that some seed was stuck.",
     "The default is the owner's batch size at the highest limit. Its regret is the head-room: where it is small, there "
     "is little to gain and a good policy tries little.",
-    "Maps show the true costs of the tables, which a policy does not see.",
 )
 
 
@@ -164,7 +147,7 @@ def pictured(played: JobPlayed, bench: Bench, *, made: str) -> JobBenchReport:
             cases.setdefault((case.workload.gpu.name, case.workload.name), []).append((case, outcome))
     return JobBenchReport(
         source=SOURCE,
-        cases=tuple(BenchCase(_curves(some), _map(some[0][0].workload)) for some in cases.values()),
+        cases=tuple(_curves(some) for some in cases.values()),
         goals=bench.goals,
         made=made,
     )
@@ -178,19 +161,4 @@ def _curves(some: list[tuple[JobCase, ReplayResult]]) -> PolicyCurves:
         simulated=case.workload.gpu.simulated,
         curves=tuple(PolicyCurve(case.policy, outcome.costs) for case, outcome in some),
         oracle=first.oracle,
-    )
-
-
-def _map(workload: TraceWorkload) -> CostMap:
-    choices = [JobChoice(size, setting) for size in workload.job.batch_sizes for setting in workload.epochs[size]]
-    expected = {choice: cost for choice in choices if (cost := workload.expected(choice)) is not None}
-    never = {size for size in workload.job.batch_sizes if all(choice.batch_size != size for choice in expected)}
-    return cost_map(
-        expected,
-        workload.objective,
-        gpu=workload.gpu.name,
-        simulated=workload.gpu.simulated,
-        batch_sizes=workload.job.batch_sizes,
-        barred=dict.fromkeys(never, "never reaches the target"),
-        default=workload.default,
     )

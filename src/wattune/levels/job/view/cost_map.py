@@ -27,7 +27,7 @@ TOO_SLOW = "breaks the limit"
 
 MARKS = {CHOSEN: "►", DEFAULT: "○"}
 """Signs in a terminal."""
-WORST = 3.0
+_WORST = 3.0
 """Cells that cost this many times the best, or more, have the darkest colour; most that matter cost less."""
 _LEVELS = 8
 _CELL = 10
@@ -103,13 +103,6 @@ class CostMap:
     def named(self, name: str) -> MapCell | None:
         """Return the cell that is default, chosen or best."""
         return next((cell for cell in self.cells if name in cell.names), None)
-
-    @property
-    def knob(self) -> str:
-        """The knob that the columns vary."""
-        knobs = {name for setting in self.settings for name in setting.knobs}
-        words = {"power_limit": "power limit", "sm_clock": "core clock", "mem_clock": "memory clock"}
-        return words[knobs.pop()] if len(knobs) == 1 else "setting"
 
 
 def cost_map(
@@ -201,9 +194,9 @@ def thinned(view: CostMap, most: int) -> CostMap:
     return replace(view, settings=tuple(view.settings[place] for place in kept), rows=rows)
 
 
-def colour_share(ratio: float) -> float:
-    """Return the position of a ratio on the colour scale: 1 for the best, 0 for `WORST` times its cost."""
-    return 1 - min(log(max(ratio, 1.0)) / log(WORST), 1.0)
+def _colour_share(ratio: float) -> float:
+    """Return the position of a ratio on the colour scale: 1 for the best, 0 for `_WORST` times its cost."""
+    return 1 - min(log(max(ratio, 1.0)) / log(_WORST), 1.0)
 
 
 def map_lines(view: CostMap, *, width: int) -> tuple[Text, ...]:
@@ -227,7 +220,7 @@ def _row(row: MapRow, *, room: int) -> Iterator[StyledText]:
     for cell in row.cells:
         style = "dim"
         if cell.ratio is not None:
-            share = round(colour_share(cell.ratio) * (_LEVELS - 1)) / (_LEVELS - 1)
+            share = round(_colour_share(cell.ratio) * (_LEVELS - 1)) / (_LEVELS - 1)
             style = f"{ink_on(share)} on {scale_colour(share)}"
         yield _words(cell), style
 

@@ -14,12 +14,11 @@ from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.charts import count_axis, epochs_chart, job_frontier_chart, run_tip, size_axis, value_axis
 from wattune.levels.job.view.comparison_words import comparison_words, share_words
 from wattune.levels.job.view.cost_map import CostMap, MapRow
-from wattune.levels.job.view.cost_map_svg import STYLE, draw_map
 from wattune.levels.job.view.view_model import ENDS, JobView, amount, counted_in, gpu_label, job_map
 from wattune.physics.catalog import trust_of
 from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
 from wattune.render.frontier_view import cost_changes
-from wattune.render.page import Drawing, Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
+from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
 from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity, unit_for
 from wattune.render.svg import standalone
 
@@ -180,8 +179,6 @@ def _pictures(view: JobView, known: CostMap) -> Iterator[Section]:
         yield LargeChart(sizes_chart(view))
     if view.memory.runs:
         yield LargeChart(epochs_chart(view))
-    if known.settings:
-        yield Drawing(draw_map(known), STYLE)
     frontier = job_frontier_chart(known)
     if frontier is not None:
         yield LargeChart(frontier)
