@@ -23,12 +23,10 @@ if TYPE_CHECKING:
 
 POLL_S = 0.02
 """The moment of a move of the energy counters is known as well as this at least."""
-STEPS_S = 0.08
-"""Between two reads of the counted steps."""
+STEPS_S, SOON_S = 0.1, 0.03
+"""Between two reads of the counted steps; those that are due so soon are read together with the counters."""
 REST = 50.0
 """Counters that a slow driver reads are left alone for so many times as long: this thread passes output on too."""
-LONGEST_S = 0.2
-"""Between two turns of this thread, which passes output on and answers reports."""
 
 
 def following_of(gpus: Sequence[Gpu]) -> Following:
@@ -73,7 +71,7 @@ class ProgramSteps:
     @property
     def wait_s(self) -> float:
         """Seconds until the next turn."""
-        return min(max(self._poll_at_s - time.monotonic(), 0.0), LONGEST_S)
+        return max(min(self._poll_at_s, self._follow_at_s) - time.monotonic(), 0.0)
 
     def turn(self) -> None:
         """Do what is due: look at the energy counters, and count the steps that the program's Python has counted."""
@@ -82,7 +80,7 @@ class ProgramSteps:
             self._live.poll()
             ended_s = time.monotonic()
             self._poll_at_s = ended_s + max(self._live.wait_s, REST * (ended_s - begun_s))
-        if begun_s >= self._follow_at_s:
+        if begun_s >= self._follow_at_s - SOON_S:
             self._follow_at_s = begun_s + STEPS_S
             self.follow()
 

@@ -33,8 +33,9 @@ READS = 8
 
 READ_S = 1.0
 """Between two reads of counters that are not polled: each of them errs by half a refresh."""
-REST_S = 0.08
-"""Between two polls at least, where the counters need none: with a refresh of a tenth of a second each move is seen."""
+REST_S, HELD_REST_S = 0.08, 0.4
+"""Between two polls at least, where the counters need none: with a refresh of a tenth of a second each move is seen
+while settings are measured."""
 STILL_S = 1.0
 """Ten refreshes of the slowest counters."""
 
@@ -156,7 +157,7 @@ class Profiler:
     @property
     def wait_s(self) -> float:
         """Seconds until the counters are to be polled again."""
-        return self._counters.wait_s(REST_S)
+        return self._counters.wait_s(REST_S if self.is_searching else HELD_REST_S)
 
     def begin_epoch(self) -> None:
         """Begin an epoch. The first one sets the first setting."""
