@@ -316,7 +316,7 @@ class StepFollower:
             return None
         own = next((one for one in candidates if self._follows(one)), None)
         newest = max(candidates, key=lambda one: one.time_s)
-        if own is None or (is_gone(own.pid) and newest.time_s > own.time_s) or _is_silent(own, newest):
+        if own is None or (newest.time_s > own.time_s and is_gone(own.pid)) or _is_silent(own, newest):
             return next(one for one in candidates if one.time_s >= newest.time_s - _TOGETHER_S)
         return own
 
