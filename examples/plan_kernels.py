@@ -1,10 +1,10 @@
 """Search the partitions of a model on a simulated GPU and plan its pipeline with the best settings of each."""
 
-from wattune.levels.kernel.partition.baselines import MegatronComparison, megatron_profile
-from wattune.levels.kernel.partition.layout import ParallelLayout
-from wattune.levels.kernel.partition.partitions import partition_model
-from wattune.levels.kernel.partition.searched_model import search_model, searched_profile, simulated_measure
-from wattune.levels.kernel.planned import Source, plan_profile
+from wattune.levels.overlap.baselines import MegatronComparison, megatron_profile
+from wattune.levels.overlap.layout import ParallelLayout
+from wattune.levels.overlap.partitions import partition_model
+from wattune.levels.overlap.searched_model import search_model, searched_profile, simulated_measure
+from wattune.levels.pipeline.planned import Source, plan_profile
 from wattune.physics.catalog import load_model
 
 gpu, layout = load_model("a100-40gb"), ParallelLayout(tp=8, pp=2)

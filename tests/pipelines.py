@@ -6,13 +6,13 @@ from collections.abc import Sequence
 from itertools import cycle
 
 from wattune.core.frontier import Frontier
-from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
-from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, default_trial, plan_profile
-from wattune.levels.kernel.schedules import Order
-from wattune.levels.kernel.shape import shape_of_order
-from wattune.levels.kernel.solver.plan_cost import timed
-from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
+from wattune.levels.pipeline.planned import PlannedPipeline, Source, choose, default_trial, plan_profile
+from wattune.levels.pipeline.solver.plan_cost import timed
+from wattune.plans.plan import StageChoice
+from wattune.plans.schedules import Order
+from wattune.plans.shape import shape_of_order
+from wattune.plans.stage_profile import StageProfile, parse_stage_profile
 
 BLOCKING_W = 60.0
 CLOCKS = (1400, 1200, 1000, 800)

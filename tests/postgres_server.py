@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from wattune.testing.postgres import PostgresServer, running_postgres, server_programs
+from wattune_bench.reliability.postgres import PostgresServer, running_postgres, server_programs
 
 
 @pytest.fixture(scope="session")

@@ -110,16 +110,30 @@ def size_figures(root: Path, source: Path) -> dict[str, object]:
 
 def room_figures(source: Path) -> dict[str, object]:
     """Count the lines and files of each room."""
+    return {f"lines / files of {room}": f"{_lines(own)} / {len(own)}" for room, own in sorted(_rooms(source).items())}
+
+
+def lines_of_rooms(root: Path) -> dict[str, int]:
+    """Count the lines of each room of the package, of the benches and of the tests."""
+    rooms = {room: _lines(own) for room, own in _rooms(root / "src" / "wattune").items()}
+    return rooms | {name: _lines((root / name).rglob("*.py")) for name in ("benches", "tests")}
+
+
+def _rooms(source: Path) -> dict[str, list[Path]]:
     rooms: dict[str, list[Path]] = defaultdict(list)
     for path in _product(source):
-        rooms[room_of(path.relative_to(source))].append(path)
-    return {f"lines / files of {room}": f"{_lines(own)} / {len(own)}" for room, own in sorted(rooms.items())}
+        rooms[_room_of(path.relative_to(source))].append(path)
+    return rooms
 
 
-def room_of(path: Path) -> str:
+def _room_of(path: Path) -> str:
     """Return the room of a file of the package: its first folder, or below `levels` its first two."""
-    folders = path.parts[:-1]
-    return "/".join(folders[: 2 if folders[:1] == ("levels",) else 1]) or "package"
+    match path.parts[:-1]:
+        case ["levels", level, *_]:
+            return f"levels/{level}"
+        case [room, *_] if room != "levels":
+            return room
+    return "package"
 
 
 def _product(source: Path) -> list[Path]:

@@ -277,7 +277,7 @@ def period(data: Path | None, seeds: int, first_draw: int, as_json: bool) -> Non
     """Periods found in simulated traces of every kind and in real ones, beside GPOEO's detector and simpler ones."""
     from dataclasses import replace
 
-    from wattune.search.threads import one_thread_each
+    from wattune.cli.threads import one_thread_each
 
     with one_thread_each():
         from wattune_bench.period import bench_period, by_kind

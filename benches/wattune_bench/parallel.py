@@ -11,7 +11,7 @@ from contextlib import ExitStack
 from multiprocessing import get_context
 from typing import TypeVar
 
-from wattune.search.threads import one_thread_each
+from wattune.cli.threads import one_thread_each
 
 C = TypeVar("C")
 R = TypeVar("R")

@@ -17,9 +17,6 @@ if TYPE_CHECKING:
     from wattune.api import recurring_job as recurring_job
     from wattune.api import tuned as tuned
     from wattune.control.ranks import Ranks as Ranks
-    from wattune.control.sweep import Knob as Knob
-    from wattune.control.sweep import sweep as sweep
-    from wattune.control.sweep import sweep_settings as sweep_settings
     from wattune.core.errors import ConfigError as ConfigError
     from wattune.core.errors import DeviceBusy as DeviceBusy
     from wattune.core.errors import DeviceError as DeviceError
@@ -46,10 +43,6 @@ if TYPE_CHECKING:
     from wattune.core.objective import LeastMoney as LeastMoney
     from wattune.core.objective import Objective as Objective
     from wattune.core.objective import PowerBudget as PowerBudget
-    from wattune.core.plan import Operation as Operation
-    from wattune.core.plan import Plan as Plan
-    from wattune.core.plan import Step as Step
-    from wattune.core.plan import WorkGraph as WorkGraph
     from wattune.core.reading import Count as Count
     from wattune.core.reading import Reading as Reading
     from wattune.core.reading import Throttle as Throttle
@@ -70,12 +63,19 @@ if TYPE_CHECKING:
     from wattune.levels.run.own_policy import Policy as Policy
     from wattune.levels.run.session import Tuning as Tuning
     from wattune.physics.catalog import load_model as load_model
+    from wattune.plans.plan import Operation as Operation
+    from wattune.plans.plan import Plan as Plan
+    from wattune.plans.plan import Step as Step
+    from wattune.plans.plan import WorkGraph as WorkGraph
+    from wattune.sweeps.settings import Knob as Knob
+    from wattune.sweeps.settings import sweep as sweep
+    from wattune.sweeps.settings import sweep_settings as sweep_settings
     from wattune.workloads.catalog import make_workload as make_workload
 
 _PUBLIC = {
     "wattune.api": "open_gpu open_gpus recurring_job tuned",
     "wattune.control.ranks": "Ranks",
-    "wattune.control.sweep": "Knob sweep sweep_settings",
+    "wattune.sweeps.settings": "Knob sweep sweep_settings",
     "wattune.core.errors": "ConfigError DeviceBusy DeviceError DeviceLost DeviceNotFound Infeasible InputError"
     " NoPermission NotSupported PlanError SettingRefused StoreError WattuneError",
     "wattune.core.frontier": "Frontier Trial",
@@ -83,7 +83,7 @@ _PUBLIC = {
     "wattune.core.job": "Outcome",
     "wattune.core.measurement": "Measurement",
     "wattune.core.objective": "Deadline EnergyDelay LeastCarbon LeastCost LeastEnergy LeastMoney Objective PowerBudget",
-    "wattune.core.plan": "Operation Plan Step WorkGraph",
+    "wattune.plans.plan": "Operation Plan Step WorkGraph",
     "wattune.core.reading": "Count Reading Throttle Trace",
     "wattune.core.setting": "Setting",
     "wattune.core.window": "Order Purpose Window",

@@ -7,11 +7,9 @@ from typing import cast
 
 import pytest
 
-from wattune.core.reading import Reading
 from wattune.core.setting import Setting
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.devices.gpu import Gpu
-from wattune.devices.replay import ReplayGpu, record
 from wattune.devices.simulated import SimulatedGpu
 from wattune.devices.table import TableGpu
 from wattune.physics.catalog import catalog_names, load_model
@@ -61,18 +59,3 @@ class TestTable(GpuContract):
 
     def settings(self, gpu: Gpu) -> tuple[Setting, ...]:
         return cast(TableGpu, gpu).settings
-
-
-class TestReplay(GpuContract):
-    @pytest.fixture
-    def gpu(self, tmp_path: Path) -> Gpu:
-        source = SimulatedGpu(load_model("a40"))
-        readings: list[Reading] = []
-        for _ in range(30):
-            source.run(TRAINING, iterations=5)
-            readings.append(source.read())
-        record(source.spec, readings, tmp_path / "run.jsonl")
-        return ReplayGpu.load(tmp_path / "run.jsonl")
-
-    def work(self, gpu: Gpu) -> None:
-        """A recording needs no work: every reading is a later one."""

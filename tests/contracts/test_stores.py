@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from wattune.testing.store_contract import StoreContract
+from store_contract import StoreContract
 
 
 class TestSqlite(StoreContract):

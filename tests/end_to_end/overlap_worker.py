@@ -34,7 +34,7 @@ from wattune.integrations.overlap import (
 from wattune.integrations.overlap.repeating import RepeatedPartitions, SimulatedPartitions
 from wattune.integrations.overlap.trial_session import TrialSession
 from wattune.integrations.torch_ranks import TorchRanks
-from wattune.levels.kernel.partition.space import PartitionChoice
+from wattune.levels.overlap.space import PartitionChoice
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 

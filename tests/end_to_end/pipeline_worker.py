@@ -18,8 +18,8 @@ from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleIn
 from wattune.devices.open import Surroundings, open_gpu
 from wattune.emulator.node import Node
 from wattune.integrations.pipelining import played, profiled, tuned
-from wattune.levels.kernel.online import PlanHeld, PlanProfiled
-from wattune.levels.kernel.plan_file import read_plan
+from wattune.levels.pipeline.online import PlanHeld, PlanProfiled
+from wattune.levels.pipeline.plan_file import read_plan
 from wattune.physics.load_table import LoadTable
 
 WIDTH = 16

@@ -35,9 +35,9 @@ from wattune.integrations.torch_ranks import TorchRanks
 from wattune.levels.job.policies import searcher_named
 from wattune.levels.job.session import RecurringRun
 from wattune.levels.job.store_access import JobStoreAccess
-from wattune.levels.kernel import tuner
-from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled
-from wattune.levels.kernel.profiling import Attribution
+from wattune.levels.pipeline import tuner
+from wattune.levels.pipeline.online import OnlinePlanning, PlanDisabled
+from wattune.levels.pipeline.profiling import Attribution
 from wattune.levels.run.policy import CurvePolicy
 from wattune.physics.catalog import load_model
 from wattune.store.worker import StoreWorker

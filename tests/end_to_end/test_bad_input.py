@@ -182,24 +182,6 @@ def test_a_bad_table_is_named_by_file_line_and_column(wattune, text, message):
     assert message in complaint(done)[0]
 
 
-RECORDING_HEAD = '{"recording": 1, "gpu": "A100", "uuid": "GPU-1", "simulated": true}\n'
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        ("", "run.jsonl holds no readings"),
-        ('{"recording": 1}\n{"time_s": 1}\n', "run.jsonl, line 1: gpu: is missing"),
-        ('{"recording": 9}\n{"time_s": 1}\n', "run.jsonl, line 1: is not the head of a recording"),
-        (RECORDING_HEAD + '{"time_s": NaN}\n', "run.jsonl, line 2: time_s: nan is not a finite number"),
-        (RECORDING_HEAD + '{"power_w"\n', "run.jsonl, line 2: is not JSON"),
-    ],
-)
-def test_a_bad_recording_is_named_by_file_and_line(wattune, text, message):
-    (wattune.folder / "run.jsonl").write_text(text)
-    assert message in complaint(wattune("monitor", "--once", "--device", "replay:run.jsonl"))[0]
-
-
 @pytest.mark.parametrize(
     ("text", "message"),
     [
@@ -317,7 +299,7 @@ def test_a_store_that_cannot_be_written_loses_nothing(wattune, store):
     assert "Traceback" not in done.stderr
     assert "warning: " in done.stderr
     assert "NVIDIA A100-SXM4-40GB (simulated)" in done.stderr
-    assert str(wattune.folder / "state" / "unsaved-runs.jsonl") in done.stderr
+    assert str(wattune.folder / "state" / "unsaved-runs.db") in done.stderr
     assert json.loads(wattune("history", "--recover", "--json").stdout)["taken"] == 1
     runs = json.loads(wattune("history", "--json").stdout)["runs"]
     assert [run["details"]["exit_code"] for run in runs] == [7]

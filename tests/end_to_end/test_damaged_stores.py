@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from command import Command, complaint
+from store_contract import a_run
+from wattune.store.fallback import FILE_NAME
 from wattune.store.sql_store import open_store
-from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.store_contract import a_run
 
 JOB = (
     "--batch-sizes",

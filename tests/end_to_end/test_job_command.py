@@ -217,21 +217,16 @@ def test_a_size_that_does_not_fit_is_never_tried_again_on_that_part(job, job_sto
     assert sizes == {16: "tried", 32: "infeasible", 64: "infeasible"}
 
 
-def test_out_of_memory_can_be_reported_over_http(job):
+def test_out_of_memory_can_be_reported(job):
     script = """
-import os, sys, urllib.request
-def post(body):
-    return urllib.request.urlopen(os.environ["WATTUNE_METRIC_URL"], data=body).read().decode()
-if os.environ["WATTUNE_BATCH_SIZE"] != "16":
-    print(post(b'{"error": "out_of_memory"}'))
-    sys.exit()
-print(post(b'{"metric": 0.8, "epoch": 1}'))
+import os
+line = '{"error": "out_of_memory"}' if os.environ["WATTUNE_BATCH_SIZE"] != "16" else '{"metric": 0.8, "epoch": 1}'
+with open(os.environ["WATTUNE_METRIC_FILE"], "a") as file:
+    print(line, file=file)
 """
-    code, done, errors = job(
-        *("run", "nightly", *NEW, "--device", "sim:a100", "--linger", "3600", "--metric-http", *python(script))
-    )
+    options = ("--device", "sim:a100", "--linger", "3600", "--metric-file", "metrics")
+    code, done, errors = job("run", "nightly", *NEW, *options, *python(script))
     assert (code, done["runs"][0]["outcome"], done["runs"][-1]["batch_size"]) == (0, "out_of_memory", 16)
-    assert '{"stop": true, "why": "the batch size does not fit", "within_s": 3600.0}' in errors
     assert "the command has no {batch_size}" in errors
 
 
@@ -349,7 +344,7 @@ def trained(job, emulated_node: MakeNode, monkeypatch):
         monkeypatch.setenv("LD_LIBRARY_PATH", str(node.library.parent))
 
         def train(epochs, *options):
-            options = ("--device", "nvml:0", "--metric-http", "--knob", "power-limit", *options)
+            options = ("--device", "nvml:0", "--metric-file", "metrics", "--knob", "power-limit", *options)
             return job("run", "nightly", *options, "--", sys.executable, TRAINER, epochs)
 
         return node, train

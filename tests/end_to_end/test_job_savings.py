@@ -82,7 +82,7 @@ def trained(wattune, emulated_node):
     }
 
     def train(name, *options):
-        options = ("--device", "nvml:0", "--metric-http", "--objective", "energy:5%", *JOB, *options)
+        options = ("--device", "nvml:0", "--metric-file", "metrics", "--objective", "energy:5%", *JOB, *options)
         wattune("job", "run", name, *options, "--", sys.executable, TRAINER, "64=8")
         return json.loads(truth.read_text(encoding="utf-8").splitlines()[-1])
 

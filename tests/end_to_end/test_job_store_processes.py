@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from job_store_contract import A_GPU, A_JOB
 from wattune.core.job import Job, JobMemory, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.store.sql_job_store import JobStore
 from wattune.store.sql_store import open_store
-from wattune.testing.job_store_contract import A_GPU, A_JOB
 
 PROCESSES, THREADS, LEASE_S = 3, 16, 3600.0
 processes = multiprocessing.get_context("spawn")
@@ -68,6 +68,34 @@ def test_many_submissions_at_once_lose_nothing(store_url: str) -> None:
     assert all(run.ended is not None and run.order < run.ended <= count for run in runs)
     (summary,) = job_store.jobs()
     assert (summary.runs, summary.running, summary.definition) == (count, 0, 1)
+
+
+def explore_slowly(url: str, ready: Barrier, decisions: Barrier) -> None:
+    """Take the size that no run has yet, with another process that decides at the same time."""
+    store, calls = open_store(url).jobs, list[int]()
+
+    def unexplored(job: Job, memory: JobMemory) -> Proposal:
+        taken = {run.batch_size for run in memory.runs}
+        calls.append(len(taken))
+        if len(calls) == 1:
+            decisions.wait()
+        return Proposal(next(size for size in job.batch_sizes if size not in taken), True, "")
+
+    ready.wait()
+    store.submit(A_JOB.name, A_GPU, unexplored, lease_s=LEASE_S)
+
+
+def test_two_that_decide_at_once_do_not_explore_the_same(store_url: str) -> None:
+    job_store = open_store(store_url).jobs
+    job_store.define_job(A_JOB)
+    ready, decisions = processes.Barrier(2), processes.Barrier(2)
+    children = [processes.Process(target=explore_slowly, args=(store_url, ready, decisions)) for _ in range(2)]
+    for child in children:
+        child.start()
+    for child in children:
+        child.join()
+    assert [child.exitcode for child in children] == [0, 0]
+    assert [run.batch_size for run in job_store.job_memory(A_JOB.name).runs] == list(A_JOB.batch_sizes[:2])
 
 
 def submit_until_killed(url: str, report: Path) -> None:

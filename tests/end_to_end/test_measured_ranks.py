@@ -10,7 +10,7 @@ pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'watt
 
 from wattune.cli.main import run
 from wattune.core.codec import to_json
-from wattune.levels.kernel.partition.trial_file import MeasureRequest
+from wattune.levels.overlap.trial_file import MeasureRequest
 
 WORKER = Path(__file__).with_name("measuring_rank.py")
 MODEL = "llama3.2-3b:layers=2,width=16,heads=4,key_heads=4,inner=24,vocabulary=100"

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from wattune.cli.main import run
-from wattune.levels.kernel.plan_file import read_plan
+from wattune.levels.pipeline.plan_file import read_plan
 
 pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
 

@@ -10,10 +10,10 @@ from emulated import plain_gpu
 from pipelines import planned_at, profile_csv
 from processes import wait_until
 from wattune.cli.main import run
-from wattune.levels.kernel.plan_file import plan_text, read_plan
-from wattune.levels.kernel.schedules import interleaved
-from wattune.levels.kernel.solver.switching import shortest_dwell_s
-from wattune.levels.kernel.stage_profile import parse_stage_profile
+from wattune.levels.pipeline.plan_file import plan_text, read_plan
+from wattune.levels.pipeline.solver.switching import shortest_dwell_s
+from wattune.plans.schedules import interleaved
+from wattune.plans.stage_profile import parse_stage_profile
 
 torch = pytest.importorskip("torch", reason="PyTorch is not installed: pip install 'wattune[torch]'")
 

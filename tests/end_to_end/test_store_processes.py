@@ -15,11 +15,11 @@ from pathlib import Path
 
 import pytest
 
+from job_store_contract import A_JOB
+from store_contract import a_run
 from wattune.core.errors import StoreError
 from wattune.store.fallback import Recovered, keep_run, recover, write_run
 from wattune.store.sql_store import open_store
-from wattune.testing.job_store_contract import A_JOB
-from wattune.testing.store_contract import a_run
 
 PROCESSES, RUNS = 6, 50
 # Fresh interpreters: a fork of a test process would share what no two real processes share.

@@ -12,9 +12,9 @@ from layer_samples import sample_comparison
 from view_samples import everything_chart, plain, sweep_history
 from wattune.levels.layer.view.charts import strategies_chart
 from wattune.render.chart import Chart
-from wattune.render.frontier_view import allowed_band, frontier_chart, view_settings
 from wattune.render.svg import draw
 from wattune.render.terminal_graph import Spot, area_graph, scatter
+from wattune.sweeps.frontier_view import allowed_band, frontier_chart, view_settings
 
 HERE = Path(__file__).parent
 

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from job_store_contract import A_GPU, A_JOB, DAWN, LEASE_S, minutes, submitted
+from store_contract import a_run
 from wattune.cli.history import gpu_table, run_facts, run_table, trace_table, trial_table
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
@@ -19,11 +21,9 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.tariff import Tariff
 from wattune.levels.job.policies import searcher_named
-from wattune.store.fallback import keep_run
+from wattune.store.fallback import FILE_NAME, keep_run
+from wattune.store.spool import entries_of
 from wattune.store.sql_store import Store, open_store
-from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN, LEASE_S, minutes, submitted
-from wattune.testing.store_contract import a_run
 
 PAGE = 4096
 SEEDS = 8
@@ -222,4 +222,5 @@ def test_a_run_is_in_the_store_or_kept_beside_it(seed: int, content: tuple[bytes
             assert open_store(str(path)).run(full.run.id) == full
         else:
             assert "the run is kept in" in error.message
-            assert f'"{full.run.id}"' in (home / "state" / FILE_NAME).read_text()
+            kept = entries_of(home / "state" / FILE_NAME)
+            assert full in [entry.run for entry in kept]

@@ -1,21 +1,19 @@
-"""Hypervolume, expected improvements and ε, beside brute force; compositions beside the full product."""
+"""Hypervolume, improvements and ε, beside brute force; compositions beside the full product."""
 
 from itertools import product
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.composition import Calibration, Composed, Part, compose, compose_points
-from wattune.search.hypervolume import (
+from wattune.levels.overlap.composition import Calibration, Composed, Part, compose, compose_points
+from wattune.levels.overlap.hypervolume import (
     distances,
     epsilon,
-    expected_improvement,
-    expected_maximin,
     front_places,
     hypervolume,
     improvement,
@@ -50,37 +48,6 @@ def test_the_front_dominates_all_and_no_member_another(points: np.ndarray) -> No
     assert all(any((kept <= row).all() for kept in front) for row in points)
     assert (np.diff(front[:, 0]) > 0).all()
     assert (np.diff(front[:, 1]) < 0).all()
-
-
-@settings(max_examples=25, deadline=None)
-@given(_points, st.tuples(st.floats(0, 12), st.floats(0, 12)), st.tuples(st.floats(0.1, 3), st.floats(0.1, 3)))
-def test_expected_improvement_agrees_with_sampling(
-    points: np.ndarray, mean: tuple[float, float], sd: tuple[float, float]
-) -> None:
-    draws = np.array(mean) + np.array(sd) * np.random.default_rng(0).standard_normal((40_000, 2))
-    sampled = improvement(points, draws, REFERENCE)
-    exact = expected_improvement(points, np.array([mean]), np.array([sd]), REFERENCE)[0]
-    error = sampled.std() / 200.0
-    assert exact == pytest.approx(sampled.mean(), abs=5.0 * error + 1e-6)
-
-
-@settings(max_examples=25, deadline=None)
-@given(
-    _points,
-    st.tuples(st.floats(0, 12), st.floats(0, 12)),
-    st.tuples(st.floats(0.3, 3), st.floats(0.3, 3)),
-    st.floats(0, 2),
-)
-def test_expected_maximin_agrees_with_sampling(
-    points: np.ndarray, mean: tuple[float, float], sd: tuple[float, float], tolerance: float
-) -> None:
-    draws = np.array(mean) + np.array(sd) * np.random.default_rng(0).standard_normal((40_000, 2))
-    shift = (points[None] - draws[:, None]).max(axis=2).min(axis=1)
-    sampled = np.maximum(shift - tolerance, 0.0)
-    exact = expected_maximin(points, np.array([mean]), np.array([sd]), tolerance)[0]
-    error = sampled.std() / 200.0
-    # A sum over 16 places: 10 % off where one deviation is thirty times the other, 2 % where it is ten times.
-    assert exact == pytest.approx(sampled.mean(), rel=0.04, abs=5.0 * error + 1e-3)
 
 
 @given(_points, _points)

@@ -13,13 +13,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule, run_state_machine_as_test
 
+from job_store_contract import A_GPU, A_JOB, DAWN
 from wattune.core.errors import InputError, StoreError
 from wattune.core.job import JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
 from wattune.store.job_records import EpochReported, RunOver
 from wattune.store.sql_job_store import JobStore
 from wattune.store.sql_store import open_store
-from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN
 
 names = count()
 metrics = st.floats() | st.none() | st.just(0.5)

@@ -4,11 +4,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines import BLOCKING_W, HEADER, planned_pipeline
-from wattune.levels.kernel.plan_file import parse_plan, plan_text
-from wattune.levels.kernel.planned import Source, energy_percent, time_percent, verify
-from wattune.levels.kernel.schedule_exchange import export_files, import_files
-from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
-from wattune.levels.kernel.straggler import answer_straggler
+from wattune.core.measurement import energy_percent, time_percent
+from wattune.levels.pipeline.plan_file import parse_plan, plan_text
+from wattune.levels.pipeline.planned import Source, verify
+from wattune.levels.pipeline.schedule_exchange import export_files, import_files
+from wattune.levels.pipeline.straggler import answer_straggler
+from wattune.plans.stage_profile import StageProfile, parse_stage_profile
 
 
 @st.composite

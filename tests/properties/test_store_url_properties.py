@@ -13,13 +13,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sqlalchemy.exc import OperationalError
 
+from store_contract import a_run
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
 from wattune.store.engine import parse, place_of, store_error
-from wattune.store.fallback import write_run
-from wattune.store.unsaved_file import FILE_NAME
+from wattune.store.fallback import FILE_NAME, write_run
 from wattune.store.url import redacted
-from wattune.testing.store_contract import a_run
 
 MARK = "Zq7"
 """Letters that nothing else has: a part of a secret is found by them."""
@@ -60,7 +59,7 @@ def test_no_form_of_a_url_shows_a_secret(url: str) -> None:
     assert MARK not in answer(url)
     with tempfile.TemporaryDirectory() as folder:
         write_run(a_run("a"), answer(url), [Path(folder) / "state"])
-        assert MARK not in (Path(folder) / "state" / FILE_NAME).read_text()
+        assert MARK.encode() not in (Path(folder) / "state" / FILE_NAME).read_bytes()
 
 
 @given(urls(), st.data())

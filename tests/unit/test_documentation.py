@@ -22,7 +22,6 @@ from wattune.cli.main import COMMANDS, run
 from wattune.cli.main import wattune as program
 from wattune.config import OPTIONS
 from wattune.core.errors import WattuneError
-from wattune.core.reading import Reading
 from wattune.core.trust import Trust
 from wattune.physics.catalog import catalog_names, load_model
 from wattune.store.records import RunExists
@@ -197,11 +196,6 @@ def catalogue():
 
 def test_the_lists_of_gpus_and_workloads_are_those_of_the_catalogues():
     assert page("reference/devices.md").endswith("\n" + catalogue())
-
-
-def test_every_field_of_a_reading_is_in_the_form_of_a_recording():
-    text = page("reference/files.md")
-    assert [name for name in Reading.__dataclass_fields__ if f"`{name}`" not in text] == []
 
 
 # links

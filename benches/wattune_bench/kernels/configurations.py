@@ -14,15 +14,15 @@ from functools import cache
 
 from wattune.core.frontier import Frontier
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan, WorkGraph
-from wattune.levels.kernel.partition.layout import ParallelLayout
-from wattune.levels.kernel.partition.partitions import PartitionedModel, partition_model
-from wattune.levels.kernel.partition.simulated_stages import at_first_slot, sequentially, stage_profile_of
-from wattune.levels.kernel.planned import default_trial
-from wattune.levels.kernel.planner import plan_pipeline
-from wattune.levels.kernel.shape import PipelineShape
-from wattune.levels.kernel.stage_profile import StageProfile
+from wattune.levels.overlap.layout import ParallelLayout
+from wattune.levels.overlap.partitions import PartitionedModel, partition_model
+from wattune.levels.overlap.simulated_stages import at_first_slot, sequentially, stage_profile_of
+from wattune.levels.pipeline.planned import default_trial
+from wattune.levels.pipeline.planner import plan_pipeline
 from wattune.physics.gpu_model import GpuModel
+from wattune.plans.plan import Plan, WorkGraph
+from wattune.plans.shape import PipelineShape
+from wattune.plans.stage_profile import StageProfile
 from wattune_bench.result import Goal, Row, at_most
 
 MEGATRON, PERSEUS, NANOBATCHING, KAREUS = "megatron", "megatron+perseus", "nanobatching+perseus", "kareus"

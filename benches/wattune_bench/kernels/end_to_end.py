@@ -15,14 +15,14 @@ import numpy as np
 
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
-from wattune.levels.kernel.partition.baselines import MegatronComparison, gpu_hours
-from wattune.levels.kernel.partition.composition import compose_points
-from wattune.levels.kernel.partition.layout import ParallelLayout
-from wattune.levels.kernel.partition.partitions import partition_model
-from wattune.levels.kernel.partition.searched_model import search_model, searched_profile, simulated_measure
-from wattune.levels.kernel.planned import Source, default_trial, plan_profile
+from wattune.levels.overlap.baselines import MegatronComparison, gpu_hours
+from wattune.levels.overlap.composition import compose_points
+from wattune.levels.overlap.layout import ParallelLayout
+from wattune.levels.overlap.partitions import partition_model
+from wattune.levels.overlap.searched_model import search_model, searched_profile, simulated_measure
+from wattune.levels.pipeline.planned import Source, default_trial, plan_profile
 from wattune.physics.catalog import load_model
+from wattune.plans.plan import Plan
 from wattune_bench.kernels.configurations import (
     BLOCKING_POWER_W,
     CONFIGURATIONS,

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from wattune.core.csv_input import Row, parse_csv, read_text
-from wattune.levels.kernel.partition.search import COMM_BLOCK, COMM_SMS, END, LAUNCH, SM_MHZ, Floats, PartitionSpace
+from wattune.levels.overlap.search import COMM_BLOCK, COMM_SMS, END, LAUNCH, SM_MHZ, Floats, PartitionSpace
 from wattune_bench.datasets.overlap_sweep import COLUMNS as KAREUS_COLUMNS
 
 PLAIN_COLUMNS = ("partition", SM_MHZ, COMM_SMS, LAUNCH, "time_s", "energy_j")

@@ -15,7 +15,7 @@ import numpy as np
 
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.search import END, LAUNCH, C, PartitionSpace
+from wattune.levels.overlap.search import END, LAUNCH, C, PartitionSpace
 
 TPE, NSGA = "optuna-tpe", "optuna-nsga2"
 MISSING = "Optuna is not installed here, so its rows are left out: pip install './benches[peers]'"

@@ -9,7 +9,7 @@ Notation
     ε       the larger of those of the forward and of the backward pass of a layer, composed of measured settings alone;
             a clock that some partition was not measured at gives no plan
 
-The search is the one that ships (`levels/kernel/partition/joint_search.py`), and it ends by its own rule. A row has the
+The search is the one that ships (`levels/overlap/joint_search.py`), and it ends by its own rule. A row has the
 measurements at which ε was reached, and at the end what the search expects to be missing beside what is.
 """
 
@@ -24,18 +24,17 @@ import numpy as np
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
 from wattune.core.workload import Phase
-from wattune.levels.kernel.partition.baselines import gpu_hours, kareus_trials
-from wattune.levels.kernel.partition.joint_plans import composed_plans, missing
-from wattune.levels.kernel.partition.joint_search import JointSearch
-from wattune.levels.kernel.partition.joint_state import DIRECTIONS, JointPart
-from wattune.levels.kernel.partition.physics_search import Remaining
-from wattune.levels.kernel.partition.search import Floats, observed
-from wattune.levels.kernel.partition.searched_model import simulated_measure, space_of
-from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.stream_terms import stream_terms
+from wattune.levels.overlap.baselines import gpu_hours, kareus_trials
+from wattune.levels.overlap.hypervolume import front_places
+from wattune.levels.overlap.joint_plans import Remaining, composed_plans, missing
+from wattune.levels.overlap.joint_search import JointSearch
+from wattune.levels.overlap.joint_state import DIRECTIONS, JointPart
+from wattune.levels.overlap.search import Floats, observed
+from wattune.levels.overlap.searched_model import simulated_measure, space_of
+from wattune.levels.overlap.space import PartitionChoice
+from wattune.levels.overlap.stream_terms import stream_terms
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import GpuModel
-from wattune.search.hypervolume import front_places
 from wattune_bench.kernels.configurations import CONFIGURATIONS, GPU, KernelConfiguration
 from wattune_bench.parallel import in_processes
 from wattune_bench.result import Goal, Row, at_most

@@ -14,7 +14,6 @@ from itertools import groupby
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.core.workload import Pipe
 from wattune.levels.layer.costs import FORWARD, STEP, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import (
@@ -30,6 +29,7 @@ from wattune.levels.layer.planner import (
 from wattune.levels.layer.switching import SwitchCost, switches_of
 from wattune.levels.layer.verdict import steadier, within_when_played
 from wattune.physics.catalog import load_model
+from wattune.plans.plan import Plan
 from wattune.workloads.catalog import make_layers
 from wattune_bench.parallel import in_processes
 from wattune_bench.result import Goal, Row, at_least, at_most

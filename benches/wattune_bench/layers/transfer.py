@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import numpy as np
 
-from wattune.core.plan import Plan
 from wattune.core.workload import Pipe
 from wattune.levels.layer.costs import STEP, Ints, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, RooflineTimes, plan_layers
 from wattune.levels.layer.switching import FREE, charged
 from wattune.levels.layer.transfer import columns_to_measure, transferred
 from wattune.physics.catalog import load_model
+from wattune.plans.plan import Plan
 from wattune.workloads.catalog import make_layers
 from wattune_bench.layers.thesis import BATCH_SIZE, MODELS, chosen, percent
 from wattune_bench.result import Goal, Row, at_most

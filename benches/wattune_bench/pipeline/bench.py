@@ -8,10 +8,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from wattune.core.errors import InputError
-from wattune.levels.kernel.planned import PlannedPipeline
-from wattune.levels.kernel.planner import POINTS
-from wattune.levels.kernel.stage_profile import parse_stage_profile
-from wattune.levels.kernel.straggler import answer_slowdown
+from wattune.levels.pipeline.planned import PlannedPipeline
+from wattune.levels.pipeline.planner import POINTS
+from wattune.levels.pipeline.straggler import answer_slowdown
+from wattune.plans.stage_profile import parse_stage_profile
 from wattune_bench.pipeline.cases import (
     SLOWDOWN,
     STRAGGLER_MICROBATCHES,

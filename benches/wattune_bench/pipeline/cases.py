@@ -17,11 +17,11 @@ import numpy as np
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
-from wattune.levels.kernel.planned import PlannedPipeline, Source, default_trial
-from wattune.levels.kernel.shape import PipelineShape
-from wattune.levels.kernel.solver.plan_cost import timed
-from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
+from wattune.levels.pipeline.planned import PlannedPipeline, Source, default_trial
+from wattune.levels.pipeline.solver.plan_cost import timed
+from wattune.plans.plan import Plan
+from wattune.plans.shape import PipelineShape
+from wattune.plans.stage_profile import StageProfile, parse_stage_profile
 from wattune_bench.datasets import stage_profiles
 from wattune_bench.datasets.find import data_files, text_of, with_columns
 

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from wattune.core.plan import WorkGraph
-from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
+from wattune.plans.plan import WorkGraph
+from wattune.plans.stage_profile import StageProfile, parse_stage_profile
 
 UNIT_S = 0.001
 """The unit of time that lowtime's Perseus example takes where none is given."""
@@ -50,7 +50,7 @@ def _peak_mb() -> float | None:
 
 def solve_wattune(graph: WorkGraph, profile: StageProfile, task: dict[str, Any]) -> Found:
     """The time of one run, and its plans."""
-    from wattune.levels.kernel.planner import plan_pipeline
+    from wattune.levels.pipeline.planner import plan_pipeline
 
     start_s = time.process_time()
     frontier = plan_pipeline(

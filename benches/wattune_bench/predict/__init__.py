@@ -23,7 +23,7 @@ from wattune.levels.run.gpoeo.training import prediction_table, programs_of, tra
 from wattune.levels.run.simulated_program import SimulatedProgram
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_parts import Floats
-from wattune.search.boosted_trees import MISSING, MISSING_HINT, installed
+from wattune.response.boosted_trees import MISSING, MISSING_HINT, installed
 from wattune_bench.family import family
 from wattune_bench.result import Bench, Goal, Row, at_most
 

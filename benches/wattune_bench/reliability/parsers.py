@@ -15,7 +15,6 @@ import numpy as np
 from wattune.config import load_config
 from wattune.control.record_file import appended_records
 from wattune.control.reports.file import LineBuffer, LineForm
-from wattune.control.reports.http import understood
 from wattune.control.reports.report import (
     AnyReport,
     MetricPattern,
@@ -32,23 +31,22 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import parse_objective, parse_seconds, parse_share
 from wattune.core.setting import Setting
 from wattune.devices.entry import Entry, parse, text_of
-from wattune.devices.replay import ReplayGpu
 from wattune.devices.table import TableGpu, parse_sweep
 from wattune.emulator.launch import Fault
-from wattune.levels.kernel.partition.space import PartitionChoice, parse_choice
-from wattune.levels.kernel.partition.trial_file import PartitionTrial, TrialHeader, read_header, read_trials
-from wattune.levels.kernel.plan_file import parse_plan, plan_text
-from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, plan_profile
-from wattune.levels.kernel.schedule_exchange import export_files, import_files
-from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
 from wattune.levels.layer.cell_file import CellFileHeader, read_cells
 from wattune.levels.layer.costs import simulated_costs
 from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text, parse_layer_plans
 from wattune.levels.layer.planner import SEGMENTS, plan_layers
 from wattune.levels.layer.switching import SwitchCost, charged
 from wattune.levels.layer.table_file import LayerCell, parse_table, table_text
+from wattune.levels.overlap.space import PartitionChoice, parse_choice
+from wattune.levels.overlap.trial_file import PartitionTrial, TrialHeader, read_header, read_trials
+from wattune.levels.pipeline.plan_file import parse_plan, plan_text
+from wattune.levels.pipeline.planned import PlannedPipeline, Source, choose, plan_profile
+from wattune.levels.pipeline.schedule_exchange import export_files, import_files
 from wattune.physics.catalog import load_model, load_sheet, read_model
 from wattune.physics.fit.model_fit import parse_points
+from wattune.plans.stage_profile import StageProfile, parse_stage_profile
 from wattune.signals.trace_text import busiest, parse_traces
 from wattune.workloads.catalog import make_workload
 
@@ -134,10 +132,6 @@ def _files(folder: Path) -> tuple[Parser, ...]:
 
     cells = CellFileHeader(workload="vgg16", gpu="NVIDIA A40", simulated=True, layers=("a", "b"))
     trials = TrialHeader(layout="llama3.2-3b tp8 8x4096", gpu="NVIDIA A100", simulated=True, ranks=8, nanobatches=2)
-    recording = (
-        '{"recording": 1, "gpu": "A100", "uuid": "GPU-1", "simulated": true, "sensors": {"counter_period_s": 0.1}}\n'
-        '{"time_s": 0.0, "energy_j": 5.0, "power_w": 100.0, "throttle": []}\n{"time_s": 0.1, "energy_j": 15.0}\n'
-    )
 
     def read_either(path: Path) -> object:
         header = read_header(path)
@@ -152,7 +146,6 @@ def _files(folder: Path) -> tuple[Parser, ...]:
             lambda text: parse(text.encode("utf-8", "surrogatepass")),
             (ValueError,),
         ),
-        Parser("recording", (recording,), from_file(lambda path: ReplayGpu.load(path).read())),
         Parser("settings file", (_SETTINGS,), from_file(lambda path: load_config({}, path).store_url)),
         Parser("GPU model", (load_sheet(GPU).toml,), from_file(read_model)),
         Parser("layer cells", (_cells_text(file, cells),), from_file(lambda path: read_cells(path, cells))),
@@ -206,12 +199,7 @@ def _searched(text: str) -> object:
 
 def _reports() -> tuple[Parser, ...]:
     lines = 'epoch,metric\n1,0.5\n2,nan\n{"metric": 0.7, "epoch": 3}\n{"step": 200}\n0.75\nstep,metric\n5,\n'
-    bodies = ('{"metric": 0.71, "epoch": 3}', "0.71", '{"step": 200}', "200", "", '{"error": "out_of_memory"}')
-    return (
-        Parser("metric file", (lines,), _counted),
-        Parser("metric over HTTP", bodies, lambda text: _count([understood("metric", _body(text))])),
-        Parser("step over HTTP", bodies, lambda text: _count([understood("step", _body(text))])),
-    )
+    return (Parser("metric file", (lines,), _counted),)
 
 
 def _body(text: str) -> bytes:

@@ -23,7 +23,7 @@ from pathlib import Path
 from wattune.store.fallback import fallback_folders, recover
 from wattune.store.sql_store import open_store
 from wattune.store.worker import WAIT_S
-from wattune.testing.postgres import PostgresServer, running_postgres, server_programs
+from wattune_bench.reliability.postgres import PostgresServer, running_postgres, server_programs
 from wattune_bench.result import Bench, Row, at_most, part
 
 PROGRAM_S = 6.0

@@ -28,7 +28,7 @@ from wattune.core.setting import Setting
 from wattune.store.fallback import fallback_folders, keep_runs, new_run, recover
 from wattune.store.records import FullRun, RunGpu, TrialRecord
 from wattune.store.sql_store import Store, open_store
-from wattune.testing.postgres import running_postgres, server_programs
+from wattune_bench.reliability.postgres import running_postgres, server_programs
 from wattune_bench.result import Bench, Row, at_most, part
 
 WRITERS, KILLED, RUNS = 30, 10, 20

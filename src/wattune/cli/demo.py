@@ -23,7 +23,8 @@ def command(out: Path, as_json: bool) -> None:
     No real GPU is changed, and nothing is stored in the history.
     """
     from wattune.cli.sweep.output import deliver
-    from wattune.cli.sweep.work import WantedSettings, make_sweep
+    from wattune.cli.sweep.work import make_sweep
+    from wattune.sweeps.settings import WantedSettings
 
     check_writable(out)
     swept = make_sweep(DEVICE, workload=WORKLOAD, wanted=WantedSettings(points=24, even=True), iterations=None)

@@ -300,7 +300,7 @@ def _recover_all(as_json: bool) -> None:
     print_line(f"{counted(done.taken, 'run')} stored" if done.taken else "no runs to recover")
     if done.left:
         where = " or ".join(str(folder) for folder in folders if folder.exists())
-        remark(f"damaged lines, which stay in unsaved-runs.jsonl under {where}: {done.left}")
+        remark(f"damaged entries, which stay in unsaved-runs.* under {where}: {done.left}")
 
 
 def _forget(prefix: str, as_json: bool) -> None:

@@ -21,10 +21,10 @@ from wattune.config import Config, load_config
 if TYPE_CHECKING:
     from wattune.cli.counted_program import CountedRun
     from wattune.cli.measure import MeasuredCommand
-    from wattune.control.swept_default import ComparedCost, SweptDefault
     from wattune.core.reading import Reading, Trace
     from wattune.core.setting import Setting
     from wattune.devices.gpu import Gpu
+    from wattune.sweeps.result import ComparedCost, SweptDefault
 
 INTERVAL_S = 0.02
 LOOK_S = 0.5
@@ -161,9 +161,9 @@ def _compared(config: Config | None, command_line: Sequence[str], outcome: Measu
     from socket import gethostname
 
     from wattune.cli.counted_program import command_name
-    from wattune.control.swept_default import ComparedCost, load_default
     from wattune.core.errors import StoreError
     from wattune.store.worker import StoreWorker
+    from wattune.sweeps.result import ComparedCost, load_default
 
     if not command_line:
         return _Against("no command was run")

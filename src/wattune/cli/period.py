@@ -38,8 +38,8 @@ def command(trace: Path, gpu: int | None, sensor_refresh: float | None, plot: Pa
     TRACE is a CSV file with the columns time_s and power_w (sm_util and mem_util help), or what nvidia-smi logs with
     --query-gpu=timestamp,power.draw,utilization.gpu,utilization.memory --format=csv.
     """
+    from wattune.cli.threads import one_thread_each
     from wattune.core.gpu_spec import Sensors
-    from wattune.search.threads import one_thread_each
 
     with one_thread_each():
         from wattune.signals.period import find_period

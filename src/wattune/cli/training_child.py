@@ -16,9 +16,8 @@ from wattune.cli.child import Forwarding, start_child, wait_for
 from wattune.cli.output import remark
 from wattune.control.output_relay import DRAINED_S, OutputRelay, RelayedText
 from wattune.control.reports.file import LineBuffer, MetricFile
-from wattune.control.reports.http import Answer, Answerer, MetricServer, ReportQueue
 from wattune.control.reports.pattern import PatternSearch
-from wattune.control.reports.report import AnyReport, MetricPattern, StepPattern, StepReport
+from wattune.control.reports.report import Answerer, AnyReport, MetricPattern, StepPattern, StepReport
 
 if TYPE_CHECKING:
     import psutil
@@ -34,12 +33,10 @@ LATE_S = 1.0
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportWatch:
-    """The channels of a program's metric and steps; at least one of the first three is given."""
+    """The channels of a program's metric and steps; one of the first two is given."""
 
     file: Path | None = None
     pattern: MetricPattern | None = None
-    port: int | None = None
-    """Port for HTTP; 0 lets the system choose, None does not listen."""
     steps: StepPattern | None = None
 
     @property
@@ -88,11 +85,6 @@ def run_watched(
     SIGKILL; so it does where wattune gets SIGTERM. With `quiet` its standard output goes to standard error.
     """
     with ExitStack() as stack:
-        queue = stack.enter_context(ReportQueue())
-        environment = dict(environment)
-        if watch.port is not None:
-            server = stack.enter_context(MetricServer(queue.put, port=watch.port))
-            environment |= {"WATTUNE_METRIC_URL": server.url("metric"), "WATTUNE_STEP_URL": server.url("step")}
         file = None if watch.file is None else MetricFile(watch.file)
         relay, output = stack.enter_context(OutputRelay.copied((2 if quiet else 1, 2), owner=program_uid()))
         forwarding = stack.enter_context(Forwarding(grace_s=grace_s))
@@ -112,7 +104,7 @@ def run_watched(
             wait_s=wait_s,
         )
         try:
-            child.follow(queue)
+            child.follow()
         finally:
             child.leave_none_behind()
         end = forwarding.end()
@@ -146,7 +138,7 @@ class _Child:
     def tail(self) -> str:
         return self._tail.decode("utf-8", "replace")
 
-    def follow(self, queue: ReportQueue) -> None:
+    def follow(self) -> None:
         """Search the output and answer reports until the program has ended."""
 
         def meanwhile() -> None:
@@ -154,16 +146,14 @@ class _Child:
                 self._read_output()
             self._wait_on()
             self._read_file(ended=False)
-            queue.answer_all(self._handle)
             self._end_in_time()
 
         def wakes() -> tuple[int, ...]:
-            return (queue.descriptor, *([self.output.descriptor] if self.output.is_open else []))
+            return (self.output.descriptor,) if self.output.is_open else ()
 
         wait_for(self.process, meanwhile=meanwhile, wait_s=self.wait_s, wakes=wakes)
         self._end_family()
         self._read_rest()
-        queue.answer_all(self._handle)
 
     def leave_none_behind(self) -> None:
         """End all its processes, where wattune fails; what they still print is passed on without a search."""
@@ -210,17 +200,16 @@ class _Child:
         if self.forwarding.received is None:
             self.on_wait()
 
-    def _handle(self, report: AnyReport) -> Answer:
+    def _handle(self, report: AnyReport) -> None:
         ends = self.forwarding.received is not None
         if ends and (isinstance(report, StepReport) or self._answer_s > LATE_S):
-            return Answer()  # the run ends: its GPUs are restored before anything else is read from them
+            return  # the run ends: its GPUs are restored before anything else is read from them
         self._wait_on()
         begun_s = time.monotonic()
         answer = self.answer(report)
         self._answer_s = time.monotonic() - begun_s + (self._answer_s if ends else 0.0)
         if answer.stop and self._end_at_s is None:
-            self._end_at_s = time.monotonic() + (answer.within_s or 0.0)
-        return answer
+            self._end_at_s = time.monotonic() + answer.within_s
 
     def _end_in_time(self) -> None:
         """Ask it to end when that is due, and kill it once its grace period is over."""

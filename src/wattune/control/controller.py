@@ -386,6 +386,7 @@ def _with_window(progress: Progress, order: Order, measured: OpenWindow, *, chan
         phases=measured.phases,
         by_phase=order.by_phase,
         steps=_steps_of(progress, measured),
+        delayed=0.0 if step_time is None else step_time.delayed,
     )
     return replace(progress, windows=(*progress.windows, window), unmeasured=NOTHING, early_steps=early_steps)
 

@@ -17,10 +17,10 @@ from wattune.control.progress_estimator import PATTERN
 from wattune.control.step_file import BAR, OPTIMIZER
 from wattune.control.step_time import StepMarks, between_stalls, counted_step_time, without_stalls
 from wattune.control.window_totals import IDLE
-from wattune.core.counter_trace import edge_distance_s
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Reading
 from wattune.core.refresh import Refresh
+from wattune.devices.counter_trace import edge_distance_s
 
 
 @dataclass(frozen=True, slots=True)

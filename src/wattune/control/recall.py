@@ -122,12 +122,8 @@ class Memory:
 
 def load_memory(store: Store, command_line: str, *, gpu: str, simulated: bool) -> Memory | None:
     """Return the measurements of the latest run of this program on this GPU model; None where there was none."""
-    rows = store.trial_records(workload=fingerprint(command_line), gpu=gpu, choice_kind="setting")
-    rows = tuple((run, record) for run, record in rows if record.simulated is simulated and run.kind == "run")
-    if not rows:
-        return None
-    latest = max(rows, key=lambda row: row[0].started_at)[0].id
-    return _memory(tuple(record.trial for run, record in rows if run.id == latest), DRIVER_DEFAULT)
+    trials = store.latest_trials(kind="run", workload=fingerprint(command_line), gpu=gpu, simulated=simulated)
+    return _memory(trials, DRIVER_DEFAULT)
 
 
 def _memory(trials: History[Setting], base: Setting | None) -> Memory | None:

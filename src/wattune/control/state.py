@@ -37,6 +37,8 @@ class StepTime:
     error_s: float | None
     source: str = "steps"
     """steps, period or counters."""
+    delayed: float = 0.0
+    """Share of the time that delays of steps took, which is no part of the step time."""
 
     @property
     def relative_error(self) -> float | None:

@@ -14,10 +14,10 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 from math import hypot, log
-from statistics import median
+from statistics import fmean, median
 from threading import Lock
 from typing import Protocol
 
@@ -75,6 +75,11 @@ LEAST_MARKS = 5
 """Fewest marks for a step time: less show nothing of its scatter."""
 GROUPS = 12
 """Intervals whose scatter gives the error; more of them would be too short to be independent."""
+GROUP_STEPS, LEAST_GROUP_STEPS = 16, 6
+"""Steps in a group: few enough that most groups have no delay of the host, and many enough that a step that ends late,
+and the next one early, make no difference."""
+_OUTLIER = 6.0
+"""Times the median distance from the median: four standard deviations of a normal distribution."""
 LEAST_ERROR = 5e-4
 """Smallest relative error of a step time: clocks drift, and steps are stamped a little late."""
 LATEST = 20
@@ -160,19 +165,43 @@ class StepMarks:
 
 
 def counted_step_time(times_s: Sequence[float], counts: Sequence[float]) -> StepTime | None:
-    """Return the step time from numbers and times of steps, with an error from the scatter of its intervals."""
-    if len(times_s) < LEAST_MARKS or counts[-1] == counts[0]:
+    """Return the step time from numbers and times of steps, with an error from the scatter of its intervals.
+
+    A busy host delays a step now and then. Most short groups of steps have no delay, so that the others stand out; the
+    step time is without those, since no setting made them. The error covers them: they could be work.
+    """
+    marks = len(times_s) - 1
+    if len(times_s) < LEAST_MARKS or counts[-1] == counts[0] or times_s[-1] <= times_s[0]:
         return None
-    step_time_s = (times_s[-1] - times_s[0]) / (counts[-1] - counts[0])
-    if step_time_s <= 0:
+    mean_s = (times_s[-1] - times_s[0]) / (counts[-1] - counts[0])
+    means_s = _group_means(times_s, counts, max(marks // GROUP_STEPS, GROUPS))
+    usual_s = _usual(means_s) if marks >= GROUPS * LEAST_GROUP_STEPS else means_s
+    step_time_s = mean_s if len(usual_s) == len(means_s) else fmean(usual_s)
+    places = _places(len(usual_s), GROUPS)
+    scatter_s = mean_error([fmean(usual_s[start:end]) for start, end in pairwise(places)])
+    if scatter_s is None:
         return None
-    groups = min(GROUPS, len(times_s) - 1)
-    places = [round(place * (len(times_s) - 1) / groups) for place in range(groups + 1)]
-    step_times_s = [
-        (times_s[b] - times_s[a]) / (counts[b] - counts[a]) for a, b in pairwise(places) if counts[b] > counts[a]
-    ]
-    error_s = mean_error(step_times_s)
-    return None if error_s is None else StepTime(step_time_s, max(error_s, LEAST_ERROR * step_time_s), "steps")
+    error_s = max(hypot(scatter_s, mean_s - step_time_s), LEAST_ERROR * step_time_s)
+    return StepTime(step_time_s, error_s, delayed=1.0 - step_time_s / mean_s)
+
+
+def _group_means(times_s: Sequence[float], counts: Sequence[float], groups: int) -> list[float]:
+    """Return the mean time of a step in each of so many groups of marks in order."""
+    places = _places(len(times_s) - 1, groups)
+    return [(times_s[b] - times_s[a]) / (counts[b] - counts[a]) for a, b in pairwise(places) if counts[b] > counts[a]]
+
+
+def _places(length: int, parts: int) -> list[int]:
+    """Return where so many parts of a list begin and end; fewer where it is shorter."""
+    parts = min(parts, length)
+    return [round(place * length / parts) for place in range(parts + 1)]
+
+
+def _usual(values: Sequence[float]) -> list[float]:
+    """Return the values that do not stand out from the others."""
+    middle = median(values)
+    spread = _OUTLIER * median(abs(value - middle) for value in values)
+    return [value for value in values if abs(value - middle) <= max(spread, LEAST_ERROR * middle)]
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +281,7 @@ class WorkDone:
         if step_time is None:
             return None
         error_s = hypot(step_time.error_s or 0.0, COUNTER_ERROR * step_time.step_time_s)
-        return StepTime(step_time.step_time_s, error_s, COUNTERS)
+        return replace(step_time, error_s=error_s, source=COUNTERS)
 
 
 def busiest_pipe(counters: Mapping[str, float]) -> str | None:

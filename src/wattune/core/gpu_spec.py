@@ -185,3 +185,18 @@ def can_set(spec: GpuSpec) -> bool:
 def _without_clock(table: ClockTable, sm_mhz: int) -> ClockTable:
     rest = tuple(mhz for mhz in table.sm_mhz if mhz != sm_mhz)
     return replace(table, sm_mhz=rest or table.sm_mhz)
+
+
+def evenly(values: Iterable[int], points: int) -> tuple[int, ...]:
+    """Return at most `points` of the values, from the lowest to the highest in steps as equal as they allow."""
+    ascending = sorted(set(values))
+    if points == 1:
+        return (ascending[-1],)
+    wanted = spaced(ascending[0], ascending[-1], points)
+    return tuple(sorted({min(ascending, key=lambda value: abs(value - aim)) for aim in wanted}))
+
+
+def spaced(low: float, high: float, points: int) -> tuple[float, ...]:
+    """Return evenly spaced values as `numpy.linspace` does, without the import, which every --help would wait for."""
+    step = (high - low) / (points - 1)
+    return (*(low + step * place for place in range(points - 1)), float(high))

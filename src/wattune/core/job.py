@@ -51,7 +51,6 @@ class Job:
     metric_file: str | None = None
     """Where `wattune job run` finds the metric, by its options of these names; None for jobs that report it."""
     metric_pattern: str | None = None
-    metric_http: int | None = None
     step_pattern: str | None = None
 
     def __post_init__(self) -> None:
@@ -91,6 +90,8 @@ class JobGpu:
     max_power_w: float
     """The highest power limit, of all GPUs of the job together."""
     count: int = 1
+    memory_bytes: int | None = None
+    """Of each GPU; None where not known."""
 
     @property
     def key(self) -> tuple[str, bool, int]:

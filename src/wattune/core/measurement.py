@@ -82,3 +82,39 @@ def ratio_error(value: float, error: float | None, reference: float, reference_e
     if error is None or reference_error is None or not value or not reference:
         return None
     return hypot(error / value, reference_error / reference) * value / reference
+
+
+def time_percent(cost: Measurement, reference: Measurement) -> float:
+    """Compute how much longer a cost takes than a reference."""
+    return 100 * (cost.time_s / reference.time_s - 1)
+
+
+def energy_percent(cost: Measurement, reference: Measurement) -> float:
+    """Compute how much more energy a cost spends than a reference."""
+    return 100 * (cost.energy_j / reference.energy_j - 1)
+
+
+def saving_percent(cost: Measurement, reference: Measurement) -> float | None:
+    """Return the energy saved against the reference, in percent; None where the reference has none."""
+    return 100 * (1 - cost.energy_j / reference.energy_j) if reference.energy_j > 0 else None
+
+
+def slowdown_percent(cost: Measurement, reference: Measurement) -> float | None:
+    """Return the extra time against the reference, in percent; None where the reference has none."""
+    return 100 * (cost.time_s / reference.time_s - 1) if reference.time_s > 0 else None
+
+
+def energy_error_percent(cost: Measurement, reference: Measurement) -> float | None:
+    """Return the 95 % half-width of the difference of energy, in percent; None where it is unknown."""
+    if cost is reference:
+        return 0.0
+    error = ratio_error(cost.energy_j, cost.energy_error_j, reference.energy_j, reference.energy_error_j)
+    return None if error is None else 100 * error
+
+
+def time_error_percent(cost: Measurement, reference: Measurement) -> float | None:
+    """Return the same of the difference of time."""
+    if cost is reference:
+        return 0.0
+    error = ratio_error(cost.time_s, cost.time_error_s, reference.time_s, reference.time_error_s)
+    return None if error is None else 100 * error

@@ -121,6 +121,8 @@ class Window:
     """The setting of each phase, where the window had one per phase; `setting` is then that to go back to."""
     steps: float | None = None
     """Steps in the window and in the settling before it, where they were counted and nothing paused."""
+    delayed: float = 0.0
+    """Share of the time that delays of steps took, which are no part of the step time."""
     recalled: bool = False
     """True for what an earlier run or phase showed; it took no time here, and nothing was checked by it."""
 

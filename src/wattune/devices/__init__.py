@@ -1,1 +1,1 @@
-"""GPUs behind one small protocol: real, simulated, played from a table, or replayed."""
+"""GPUs behind one small protocol: real, simulated, or played from a table."""

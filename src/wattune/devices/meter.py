@@ -14,11 +14,11 @@ from dataclasses import replace
 from math import hypot, inf
 from typing import Generic, ParamSpec, Self, TypeVar
 
-from wattune.core.counter_trace import spent_between
 from wattune.core.errors import WattuneError
 from wattune.core.measurement import Measurement
 from wattune.core.reading import Count, Restart, Trace
 from wattune.core.refresh import UNKNOWN_PERIOD_S, Edge, Refresh, spent_j, spent_until_j
+from wattune.devices.counter_trace import spent_between
 from wattune.devices.gpu import Gpu, restarts_within, time_of
 from wattune.devices.in_turn import in_turn
 

@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from wattune.devices.nvml.visible import Present, Visible
 
 SIMULATED_DEFAULT = "sim:a100"
-PLAYED = ("table:", "replay:")
-KINDS = ("auto", "nvml", "sim", "table", "replay")
+PLAYED = "table:"
+KINDS = ("auto", "nvml", "sim", "table")
 
 
 @cache
@@ -259,14 +259,10 @@ def _open(name: str, surroundings: Surroundings) -> Iterator[Gpu]:
             from wattune.devices.table import TableGpu
 
             yield TableGpu.load(Path(rest))
-        case "replay":
-            from wattune.devices.replay import ReplayGpu
-
-            yield ReplayGpu.load(Path(rest))
         case _:
             raise DeviceNotFound(
                 f"there is no device {name!r}",
-                hint=f"{_near(kind, rest)}devices are auto, nvml:0, sim:a100, table:FILE.csv, replay:FILE.jsonl",
+                hint=f"{_near(kind, rest)}devices are auto, nvml:0, sim:a100, table:FILE.csv",
             )
 
 

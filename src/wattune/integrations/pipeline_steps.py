@@ -19,15 +19,15 @@ from wattune.control.actuator import Actuator, ActuatorThread, actuator_for
 from wattune.control.ranks import Ranks
 from wattune.control.stamps import HostStamp, Stamps
 from wattune.core.errors import InputError, PlanError
-from wattune.core.plan import Plan
 from wattune.devices.gpu import Gpu
 from wattune.integrations.method_hooks import hooked, replaced
 from wattune.integrations.profile_run import profile_listener, profile_target
-from wattune.levels.kernel.plan_file import read_plan
-from wattune.levels.kernel.player import InstructionListener, PlanListener, PlanPlayer
-from wattune.levels.kernel.schedules import BACKWARD, FORWARD, Piece
-from wattune.levels.kernel.shape import PipelineShape
-from wattune.levels.kernel.tuner import OnlineListener
+from wattune.levels.pipeline.plan_file import read_plan
+from wattune.levels.pipeline.player import InstructionListener, PlanListener, PlanPlayer
+from wattune.levels.pipeline.tuner import OnlineListener
+from wattune.plans.plan import Plan
+from wattune.plans.schedules import BACKWARD, FORWARD, Piece
+from wattune.plans.shape import PipelineShape
 
 Function = Callable[..., Any]
 

@@ -24,16 +24,17 @@ except ModuleNotFoundError as error:
 from wattune.control.actuator import Actuator, ActuatorThread, actuator_for
 from wattune.control.stamps import Stamps
 from wattune.core.errors import PlanError
-from wattune.core.plan import Plan
 from wattune.devices.gpu import Gpu
 from wattune.integrations.cuda_stamp import stamps_on
 from wattune.integrations.method_hooks import hooked, replaced
 from wattune.integrations.profile_run import profile_listener, profile_target
 from wattune.integrations.torch_ranks import TorchRanks
-from wattune.levels.kernel.online import OnlinePlanning, profiling_settings
-from wattune.levels.kernel.plan_file import read_plan
-from wattune.levels.kernel.player import InstructionListener, PlanListener, PlanPlayer
-from wattune.levels.kernel.schedules import (
+from wattune.levels.pipeline.online import OnlinePlanning, profiling_settings
+from wattune.levels.pipeline.plan_file import read_plan
+from wattune.levels.pipeline.player import InstructionListener, PlanListener, PlanPlayer
+from wattune.levels.pipeline.tuner import OnlineListener
+from wattune.plans.plan import Plan
+from wattune.plans.schedules import (
     BACKWARD,
     FORWARD,
     WEIGHT,
@@ -42,7 +43,6 @@ from wattune.levels.kernel.schedules import (
     one_forward_one_backward,
     work_graph,
 )
-from wattune.levels.kernel.tuner import OnlineListener
 
 METHODS = {"forward_one_chunk": FORWARD, "backward_one_chunk": BACKWARD, "backward_weight_one_chunk": WEIGHT}
 """Methods of a stage and their instructions; each takes the microbatch first."""

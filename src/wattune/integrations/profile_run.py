@@ -18,12 +18,12 @@ from wattune.control.stamps import Stamps
 from wattune.core.errors import InputError
 from wattune.core.output_file import write_text
 from wattune.devices.gpu import Gpu, PlaysWorkloads
-from wattune.levels.kernel.online import OnlinePlanning, PlanDisabled, PlanProfiled, Progress, profiling_settings
-from wattune.levels.kernel.profile_parts import PartState, ProfilePart, read_request, write_part
-from wattune.levels.kernel.schedules import Order, work_graph
-from wattune.levels.kernel.stage_profile import parse_stage_profile
-from wattune.levels.kernel.stage_profiling import Rows, StageProfiling, merged, profile_csv, remaining, rows_of
-from wattune.levels.kernel.tuner import OnlineListener
+from wattune.levels.pipeline.online import OnlinePlanning, PlanDisabled, PlanProfiled, Progress, profiling_settings
+from wattune.levels.pipeline.profile_parts import PartState, ProfilePart, read_request, write_part
+from wattune.levels.pipeline.stage_profiling import Rows, StageProfiling, merged, profile_csv, remaining, rows_of
+from wattune.levels.pipeline.tuner import OnlineListener
+from wattune.plans.schedules import Order, work_graph
+from wattune.plans.stage_profile import parse_stage_profile
 
 CLOCKS = 5
 """Clocks of a profile that neither the program nor the command gives a number for."""

@@ -6,6 +6,13 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from math import floor, isfinite, log10
 
+from wattune.core.measurement import (
+    Measurement,
+    energy_error_percent,
+    saving_percent,
+    slowdown_percent,
+    time_error_percent,
+)
 from wattune.core.tariff import Footprint
 
 UNKNOWN = "–"
@@ -76,6 +83,17 @@ def changes(
 ) -> str:
     """Format differences in percent against a default: `time +3.9 %, energy −11.7 %`, so that a saving is negative."""
     return f"time {percent(time, error=time_error)}, energy {percent(energy, error=energy_error)}"
+
+
+def cost_changes(cost: Measurement, reference: Measurement) -> str:
+    """Format how a cost differs from the reference, with the errors that are known."""
+    saved = saving_percent(cost, reference)
+    return changes(
+        slowdown_percent(cost, reference),
+        None if saved is None else -saved,
+        time_error=time_error_percent(cost, reference),
+        energy_error=energy_error_percent(cost, reference),
+    )
 
 
 _FINE_ERROR, _LEAST_ERROR = 0.05, 0.005

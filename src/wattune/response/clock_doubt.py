@@ -49,6 +49,8 @@ def window_doubt(windows: Sequence[Window]) -> str | None:
 
 
 def _doubt(base: PointTime, other: PointTime) -> str | None:
+    if base.time_s <= 0:
+        return None
     ratio, fall = other.time_s / base.time_s, base.sm_mhz / other.sm_mhz
     most = (other.time_s + other.error_s + base.error_s) / base.time_s
     clocks = f"at {other.sm_mhz:.0f} MHz instead of {base.sm_mhz:.0f} MHz"

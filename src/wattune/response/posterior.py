@@ -29,7 +29,6 @@ from scipy.linalg import cho_factor, cho_solve
 
 from wattune.core.frontier import History, Trial
 from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.core.normal import expected_gain
 from wattune.core.objective import Objective, PowerBudget
 from wattune.core.setting import Setting
 from wattune.response.cost_values import values
@@ -45,6 +44,7 @@ from wattune.response.likelihood import (
     residuals,
     tempered_weights,
 )
+from wattune.response.normal import expected_gain
 from wattune.response.points import ClockPoint
 from wattune.response.statistics import Floats
 

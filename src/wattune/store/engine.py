@@ -63,7 +63,10 @@ def engine_of(url: str, *, timeout_s: float | None = None) -> Engine:
 
 def _sqlite_engine(target: URL, timeout_s: float | None) -> Engine:
     options = {"timeout": BUSY_TIMEOUT_S if timeout_s is None else timeout_s}
-    engine = create_engine(target, poolclass=NullPool, connect_args=options)
+    return _with_own_transactions(create_engine(target, poolclass=NullPool, connect_args=options))
+
+
+def _with_own_transactions(engine: Engine) -> Engine:
     event.listen(engine, "connect", _set_up_sqlite)
     event.listen(engine, "begin", _begin_sqlite)
     return engine
@@ -97,12 +100,8 @@ def read_only_engine(url: str) -> Engine:
     """
     target = parse(url)
     uri = f"file:{quote(target.database or '')}?mode=ro&immutable=1"
-    engine = create_engine(
-        target, poolclass=NullPool, creator=lambda: sqlite3.connect(uri, uri=True, check_same_thread=False)
-    )
-    event.listen(engine, "connect", _set_up_sqlite)
-    event.listen(engine, "begin", _begin_sqlite)
-    return engine
+    connected = partial(sqlite3.connect, uri, uri=True, check_same_thread=False)
+    return _with_own_transactions(create_engine(target, poolclass=NullPool, creator=connected))
 
 
 def is_readable_only(engine: Engine) -> bool:
@@ -323,14 +322,6 @@ class DamagedRecord(Exception):
     """Rows of which no record can be made, and why."""
 
 
-class CallerError(Exception):
-    """Carries an error of the caller's own code out of a transaction, as it is."""
-
-    def __init__(self, error: Exception) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
 @contextmanager
 def explained(target: URL) -> Iterator[None]:
     """Convert whatever fails in the block, other than our own errors, to a `StoreError` about the store at a URL.
@@ -341,8 +332,6 @@ def explained(target: URL) -> Iterator[None]:
         yield
     except WattuneError:
         raise
-    except CallerError as error:
-        raise error.error from None
     except SQLAlchemyError as error:
         raise store_error(error, target) from None
     except Exception as error:

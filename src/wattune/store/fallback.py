@@ -1,52 +1,49 @@
-"""The fallback for a store that cannot be written: a file of JSON lines, until the store imports it.
+"""The fallback for a store that cannot be written: runs are kept in a spool until the store imports them.
 
-Each line is `{"store": place, "run": {...}, "trials": [...], "traces": [...]}` or, for a run of a recurring job that
-ended while the store could not be written, `{"store": place, "job_end": {...}}`, or with `job_run` if the store did not
-have the run at all. Writers append under a lock. An import reads the lines, stores them without
-the lock, since a store may take long, and then removes under the lock what the store has. A run that was imported
-before is known by its id. So commands that import at once, or die half-way, lose and double no run.
+An import reads a spool, stores the runs without any lock of the spool, since a store may take long, and then removes
+what the store has. A run that was imported before is known by its id. So commands that import at once, or die half-way,
+lose and double no run.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import socket
 import time
 import uuid
-from collections.abc import Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from enum import Enum
 from math import hypot
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from wattune._version import __version__
-from wattune.core.codec import JsonReader, to_json
-from wattune.core.errors import ConfigError, InputError, StoreError
-from wattune.core.job import Outcome
-from wattune.store.job_records import NoSuchRun, RunEnd, RunOver, UnsubmittedRun
-from wattune.store.records import FullRun, Run, RunExists, RunGpu, full_run_from_json, full_run_to_json
-from wattune.store.unsaved_file import append, files_in, lines_of, remove_lines
+from wattune.core.errors import ConfigError, StoreError
+from wattune.core.folder import Folder
+from wattune.store.job_records import EndedRun, NoSuchRun, RunOver
+from wattune.store.records import FullRun, Run, RunExists, RunGpu
 from wattune.store.worker import WAIT_S, StoreWorker
 
 if TYPE_CHECKING:
+    from wattune.store.spool import Entry
     from wattune.store.sql_store import Store
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
 """Places for temporary files; the last is in memory, for a machine whose only disk is full."""
+FILE_NAME, LINES_NAME = "unsaved-runs.db", "unsaved-runs.jsonl"
+"""The spool of a folder, and the file that earlier versions wrote."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recovered:
-    """Numbers of runs and ends of runs that were new to the store, and of lines that stay in the files."""
+    """Numbers of runs and ends of runs that were new to the store, and of entries that stay in the spools."""
 
     taken: int
     left: int
     problems: tuple[str, ...] = ()
-    """Why files were left as they are."""
+    """Why spools were left as they are."""
 
 
 def fallback_folders(state_dir: Path) -> tuple[Path, ...]:
@@ -60,126 +57,111 @@ def fallback_folders(state_dir: Path) -> tuple[Path, ...]:
     return (state_dir, *(Path(place) / f"wattune-{os.geteuid()}" for place in places))
 
 
-def write_run(full: FullRun, place: str | None, folders: Sequence[Path]) -> Path:
-    """Write a run for the store at `place` (None: an invalid URL) to the fallback file, and return that file."""
-    return _write({"store": place} | full_run_to_json(full), folders)
+def spools_in(path: Path) -> tuple[Path, ...]:
+    """Return the spools of a folder; `ConfigError` where another user could have made them."""
+    try:
+        folder = Folder.opened(str(path))
+    except ConfigError:
+        if not any(os.path.lexists(path / name) for name in (FILE_NAME, LINES_NAME)):
+            return ()
+        raise
+    if folder is None:
+        return ()
+    try:
+        names = sorted(name for name in folder.names() if name.startswith("unsaved-runs"))
+    finally:
+        folder.close()
+    return tuple(path / name for name in names if name.endswith((".db", ".jsonl")))
 
 
-def write_end(end: RunEnd, place: str | None, folders: Sequence[Path]) -> Path:
-    """Write the end of a job's run for the store at `place` to the fallback file, and return that file."""
-    return _write({"store": place, "job_end": to_json(end)}, folders)
+def write_run(run: FullRun | EndedRun, place: str | None, folders: Sequence[Path]) -> Path:
+    """Keep a run for the store at `place` (None: an invalid URL) in the first folder that takes it.
 
+    Return the file.
+    """
+    from wattune.store.spool import append
 
-def write_job_run(run: UnsubmittedRun, place: str | None, folders: Sequence[Path]) -> Path:
-    """Write a job's run that the store at `place` does not have to the fallback file, and return that file."""
-    return _write({"store": place, "job_run": to_json(run)}, folders)
-
-
-def _write(document: Mapping[str, Any], folders: Sequence[Path]) -> Path:
-    return _write_line(json.dumps(document, allow_nan=False).encode() + b"\n", folders)
-
-
-def _write_line(line: bytes, folders: Sequence[Path]) -> Path:
     reasons = []
     for folder in folders:
         try:
-            return append(folder, line)
-        except (OSError, ConfigError) as error:
+            return append(folder, run, place)
+        except (OSError, ConfigError, StoreError) as error:
             reasons.append(f"{folder}: {_reason(error)}")
     raise StoreError(
         f"the run could not be kept anywhere ({'; '.join(reasons)})", hint="free some space, then measure again"
     )
 
 
-def _reason(error: OSError | ConfigError) -> str:
+def _reason(error: OSError | ConfigError | StoreError) -> str:
     return error.strerror or str(error) if isinstance(error, OSError) else error.message.rpartition(": ")[2]
 
 
 def move_unsaved(source: Path, folders: Sequence[Path]) -> None:
-    """Move the lines of the fallback file in one folder to that of others, before the folder is removed."""
-    for name in files_in(source):
-        lines = lines_of(source, name)
-        for line in lines:
-            _write_line(line + b"\n", folders)
-        remove_lines(source, name, set(lines))
+    """Move the runs that are kept in one folder to others, before the folder is removed."""
+    for path in spools_in(source):
+        from wattune.store.spool import entries_of, remove
+
+        entries = [entry for entry in entries_of(path) if entry.run is not None]
+        for entry in entries:
+            assert entry.run is not None
+            write_run(entry.run, entry.place, folders)
+        remove(path, entries)
 
 
 def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> Recovered:
-    """Import the fallback files into the store: the lines meant for one place, or all if that is None.
+    """Import what is kept into the store: what was meant for one place, or all if that is None.
 
-    A file that cannot be read, or that another user could have written, stays as it is and becomes a problem.
+    A spool that cannot be read, or that another user could have written, stays as it is and becomes a problem.
     """
-    parts = [_recover_folder(store, folder, meant_for) for folder in dict.fromkeys(folders)]
-    return Recovered(
-        sum(part.taken for part in parts),
-        sum(part.left for part in parts),
-        tuple(problem for part in parts for problem in part.problems),
-    )
+    taken, left, problems = 0, 0, list[str]()
+    for folder in dict.fromkeys(folders):
+        for path in _listed(folder, problems):
+            from wattune.store.spool import entries_of, remove
 
-
-def _recover_folder(store: Store, folder: Path, meant_for: str | None) -> Recovered:
-    taken, left, problems = 0, 0, []
-    path = folder
-    try:
-        for name in files_in(folder):
-            path = folder / name
-            imported = {line: _import_line(store, line, meant_for) for line in lines_of(folder, name)}
-            left += remove_lines(folder, name, {line for line, end in imported.items() if end is not _Line.LEFT})
-            taken += sum(end is _Line.STORED for end in imported.values())
-    except (OSError, ConfigError) as error:
-        problems.append(f"the runs of {path} are not imported: {_reason(error)}")
+            entries: list[Entry] = []
+            with _noted(path, problems):
+                entries = entries_of(path)
+            new = [_import(store, entry, meant_for) for entry in entries]
+            done = [entry for entry, is_new in zip(entries, new, strict=True) if is_new is not None]
+            taken += new.count(True)
+            if entries:
+                with _noted(path, problems):
+                    left += remove(path, done)
     return Recovered(taken, left, tuple(problems))
 
 
-class _Line(Enum):
-    """What became of a line of a fallback file."""
-
-    STORED = "stored"
-    KNOWN = "known"
-    """The store has it, or has no use for it: another end of the run, or the run was forgotten."""
-    LEFT = "left"
-    """It is meant for another store, or cannot be read."""
+def _listed(folder: Path, problems: list[str]) -> tuple[Path, ...]:
+    with _noted(folder, problems):
+        return spools_in(folder)
+    return ()
 
 
-def _import_line(store: Store, line: bytes, meant_for: str | None) -> _Line:
+@contextmanager
+def _noted(path: Path, problems: list[str]) -> Iterator[None]:
+    """Run a block; note why it failed, if it did."""
     try:
-        document = json.loads(line)
-        if meant_for not in (None, document["store"]):
-            return _Line.LEFT
-        record = _record_of(document)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
-        return _Line.LEFT
+        yield
+    except (OSError, ConfigError, StoreError) as error:
+        problems.append(f"the runs of {path} are not imported: {_reason(error)}")
+
+
+def _import(store: Store, entry: Entry, meant_for: str | None) -> bool | None:
+    """Store a run, and return whether it was new to the store; None if it stays in the spool.
+
+    It stays if it is meant for another store or cannot be read. The store has no use for another end of a run, or for
+    the end of a run that was forgotten.
+    """
+    if entry.run is None or meant_for not in (None, entry.place):
+        return None
     try:
-        match record:
-            case FullRun():
-                store.add_run(record)
-            case RunEnd():
-                if _outcome(store, record.run_id) is record.outcome:
-                    return _Line.KNOWN
-                store.jobs.record_end(record)
-            case UnsubmittedRun():
-                with suppress(NoSuchRun):
-                    if _outcome(store, record.run_id) is record.end.outcome:
-                        return _Line.KNOWN
-                store.jobs.add_ended_run(record)
+        if isinstance(entry.run, EndedRun):
+            return store.jobs.add_ended_run(entry.run)
+        store.add_run(entry.run)
     except (RunExists, RunOver):
-        return _Line.KNOWN
-    except NoSuchRun:  # this store has forgotten the run, or it is another store's
-        return _Line.KNOWN if document["store"] == store.place else _Line.LEFT
-    return _Line.STORED
-
-
-def _outcome(store: Store, run_id: str) -> Outcome:
-    return store.jobs.job_run(run_id).run.outcome
-
-
-def _record_of(document: Mapping[str, Any]) -> FullRun | RunEnd | UnsubmittedRun:
-    reader = JsonReader(unknown_fields="skip")
-    if "job_end" in document:
-        return reader.read(RunEnd, document["job_end"])
-    if "job_run" in document:
-        return reader.read(UnsubmittedRun, document["job_run"])
-    return full_run_from_json(document)
+        return False
+    except NoSuchRun:
+        return False if entry.place == store.place else None
+    return True
 
 
 def new_run(
@@ -253,5 +235,5 @@ def _add_all(store: Store, runs: Sequence[FullRun]) -> None:
 
 
 def _write_all(runs: Sequence[FullRun], place: str | None, folders: Sequence[Path]) -> Path:
-    """Write the runs to the fallback file. Those that the store has after all are known by their ids."""
+    """Keep the runs in a spool. Those that the store has after all are known by their ids."""
     return [write_run(full, place, folders) for full in runs][-1]

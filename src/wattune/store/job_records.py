@@ -9,7 +9,7 @@ from math import isfinite
 
 from wattune.core.errors import InputError, StoreError
 from wattune.core.frontier import Trial
-from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, StepAccount, metric_value
+from wattune.core.job import Job, JobGpu, JobRun, Outcome, Profile, StepAccount
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.store.records import storable
@@ -33,6 +33,19 @@ class EpochReported(StoreError):
     """This epoch was reported before, with another metric."""
 
 
+@dataclass(frozen=True, slots=True)
+class CurrentJob:
+    """A job as it is defined now, and how many runs and recurrences it has."""
+
+    job: Job
+    definition: int
+    defined_at: datetime
+    submitted: int
+    recurrences: int
+    comparable: frozenset[int]
+    """The definitions of the same target and direction."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordedRun:
     """One run of a job as the store keeps it."""
@@ -54,6 +67,32 @@ class RecordedRun:
     host: str
     pid: int
 
+    @classmethod
+    def begun(
+        cls, current: CurrentJob, run: JobRun, *, replaces: str | None, lease_until: datetime, host: str, pid: int
+    ) -> RecordedRun:
+        """Return the record of a run as it begins, as the next one of its job and a new recurrence."""
+        new = JobRun(
+            id=storable(run.id),
+            order=current.submitted,
+            recurrence=current.recurrences,
+            batch_size=int(run.batch_size),
+            gpu=storable_gpu(run.gpu),
+            exploring=bool(run.exploring),
+            why=storable(run.why),
+            submitted_at=utc_time(run.submitted_at),
+        )
+        return cls(
+            job=current.job.name,
+            definition=current.definition,
+            comparable=True,
+            run=new,
+            replaces=replaces,
+            lease_until=lease_until,
+            host=storable(host),
+            pid=pid,
+        )
+
     def as_of(self, now: datetime, *, submitted: int) -> RecordedRun:
         """Return the record at a time; a run whose lease is over by then is lost."""
         if self.run.outcome is not Outcome.RUNNING or now <= self.lease_until:
@@ -72,25 +111,20 @@ class RecordedRun:
 
     def ended(self, outcome: Outcome, *, now: datetime, submitted: int) -> RecordedRun:
         """Return the record ended; unchanged if it has that outcome already, `RunOver` if it has another."""
+        _check_ended(outcome)
         if self.run.outcome is outcome:
             return self
         self._check_open()
         return self.with_outcome(outcome, at=now, submitted=submitted)
 
-    def with_totals(
-        self,
-        cost: Measurement | None,
-        profiling: Measurement | None,
-        setting: Setting | None,
-        steps: StepAccount | None = None,
-    ) -> RecordedRun:
-        """Return the record with these totals, in plain numbers; None leaves each as it was."""
+    def with_totals(self, totals: JobRun) -> RecordedRun:
+        """Return the record with the totals and the setting of a run, in plain numbers; None leaves each as it was."""
         run = replace(
             self.run,
-            cost=_storable_cost(cost) if cost else self.run.cost,
-            profiling=_storable_cost(profiling) if profiling else self.run.profiling,
-            setting=_storable_setting(setting) if setting else self.run.setting,
-            steps=steps or self.run.steps,
+            cost=_storable_cost(totals.cost) if totals.cost else self.run.cost,
+            profiling=_storable_cost(totals.profiling) if totals.profiling else self.run.profiling,
+            setting=_storable_setting(totals.setting) if totals.setting else self.run.setting,
+            steps=_storable_steps(totals.steps) if totals.steps else self.run.steps,
         )
         return replace(self, run=run)
 
@@ -127,6 +161,8 @@ class JobSummary:
     simulated_time_s: float | None
     simulated: bool
     """True if some of its runs were on simulated GPUs."""
+    spent: tuple[tuple[datetime, Measurement], ...]
+    """The start and the cost of each run that is comparable with today's definition."""
 
     @property
     def name(self) -> str:
@@ -134,57 +170,39 @@ class JobSummary:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RunEnd:
-    """The end of a run with all its totals; kept in a file while the store cannot be written."""
+class EndedRun:
+    """A run that ended while the store could not be written, with all that it reported."""
 
-    run_id: str
-    outcome: Outcome
+    job: Job | None
+    """As the run was started with; None if only its end is known."""
+    run: JobRun
+    """Its order and recurrence mean nothing if it was not submitted."""
     ended_at: datetime
-    cost: Measurement | None = None
-    profiling: Measurement | None = None
-    setting: Setting | None = None
-    steps: StepAccount | None = None
-    metrics: tuple[float | None, ...] = ()
-    """All that the run reported, in case some of it did not reach the store."""
-
-    def __post_init__(self) -> None:
-        if self.outcome is Outcome.RUNNING:
-            raise InputError("running is no ending", hint="end a run with its outcome: reached, missed, stopped, ...")
-        object.__setattr__(self, "ended_at", utc_time(self.ended_at))
-        object.__setattr__(self, "cost", self.cost and _storable_cost(self.cost))
-        object.__setattr__(self, "profiling", self.profiling and _storable_cost(self.profiling))
-        object.__setattr__(self, "setting", self.setting and _storable_setting(self.setting))
-        object.__setattr__(self, "steps", self.steps and _storable_steps(self.steps))
-        object.__setattr__(self, "metrics", tuple(metric_value(metric) for metric in self.metrics))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class UnsubmittedRun:
-    """A run that has ended and that the store did not have; kept in a file until the store can be written."""
-
-    job: Job
-    """As the run was started with."""
-    run_id: str
-    batch_size: int
-    gpu: JobGpu
-    why: str
-    submitted_at: datetime
+    submitted: bool
+    """False if the store did not have the run when it began."""
     replaces: str | None = None
     host: str
     pid: int
-    end: RunEnd
 
-    def run(self, *, order: int, recurrence: int) -> JobRun:
-        """Return the run as it was when it began, at its place among the runs of the store."""
-        return JobRun(
-            id=storable(self.run_id),
-            order=order,
-            recurrence=recurrence,
-            batch_size=int(self.batch_size),
-            gpu=storable_gpu(self.gpu),
-            why=storable(self.why),
-            submitted_at=utc_time(self.submitted_at),
+    def __post_init__(self) -> None:
+        _check_ended(self.run.outcome)
+        object.__setattr__(self, "ended_at", utc_time(self.ended_at))
+
+    def record(self, current: CurrentJob) -> RecordedRun:
+        """Return the run as it began, as a new recurrence of its job."""
+        return RecordedRun.begun(
+            current,
+            self.run,
+            replaces=self.replaces,
+            lease_until=self.ended_at,
+            host=self.host,
+            pid=self.pid,
         )
+
+
+def _check_ended(outcome: Outcome) -> None:
+    if outcome is Outcome.RUNNING:
+        raise InputError("running is no ending", hint="end a run with its outcome: reached, missed, stopped, ...")
 
 
 def place_of_epoch(

@@ -1,15 +1,10 @@
-"""The schema: its tables, for queries, and the migrations that create them.
-
-A released migration is never edited: a change of schema is a new one, in plain SQL that SQLite and PostgreSQL share.
-The columns of a table are written once, as long as no later migration changes them; such a migration leaves the text
-that earlier ones use as it was, and gives the `Table` a text of its own.
-"""
+"""The tables of a store, how a store of an earlier version gets them, and rows as records."""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import fields
 from datetime import UTC, datetime
 from functools import cache
@@ -59,72 +54,211 @@ class JsonText(sa.TypeDecorator[dict[str, Any]]):
         return None if value is None else json.loads(value)
 
 
+def _columns(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    """Return columns of one type, which always have a value."""
+    return [sa.Column(name, kind, nullable=False) for name in names]
+
+
+def _optional(kind: Any, *names: str) -> list[sa.Column[Any]]:
+    return [sa.Column(name, kind) for name in names]
+
+
+def _part_of(table: sa.Table, name: str, *, key: bool = True) -> sa.Column[Any]:
+    """Return a column with the key of another table, whose row takes this one with it when it is deleted."""
+    owner = sa.ForeignKey(next(iter(table.primary_key.columns)), ondelete="CASCADE")
+    return sa.Column(name, sa.Text, owner, primary_key=key, nullable=False)
+
+
+def _place(name: str, kind: Any = sa.Integer) -> sa.Column[Any]:
+    """Return the column that numbers the rows of one owner."""
+    return sa.Column(name, kind, primary_key=True, autoincrement=False)
+
+
+COST = ("time_s", "energy_j", "time_error_s", "energy_error_j")
 metadata = sa.MetaData()
 
-_TYPES: dict[str, tuple[Any, str]] = {
-    "text": (sa.Text, "TEXT"),
-    "integer": (sa.Integer, "INTEGER"),
-    "bigint": (sa.BigInteger, "BIGINT"),
-    "double": (sa.Double, "DOUBLE PRECISION"),
-    "boolean": (sa.Boolean, "BOOLEAN"),
-    "time": (UtcTime, "TIMESTAMP WITH TIME ZONE"),
-    "json": (JsonText, "TEXT"),
-}
+versions = sa.Table(
+    "wattune_schema",
+    metadata,
+    _place("version"),
+    *_columns(sa.Text, "applied_at", "program"),
+)
+runs = sa.Table(
+    "wattune_runs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    *_columns(sa.Text, "kind", "name"),
+    *_columns(UtcTime, "started_at"),
+    *_columns(sa.Double, "time_s"),
+    *_optional(sa.Double, "energy_j", "energy_error_j"),
+    *_columns(sa.Boolean, "simulated"),
+    *_columns(sa.Text, "host", "version"),
+    *_optional(sa.Text, "note"),
+    *_columns(JsonText, "details"),
+    sa.Index("wattune_runs_started_at", "started_at"),
+)
+run_gpus = sa.Table(
+    "wattune_run_gpus",
+    metadata,
+    _part_of(runs, "run_id"),
+    _place("position"),
+    *_columns(sa.Text, "uuid", "name"),
+    *_columns(sa.Boolean, "simulated"),
+    *_columns(sa.Double, "time_s"),
+    *_optional(sa.Double, "energy_j", "energy_error_j"),
+)
+trials = sa.Table(
+    "wattune_trials",
+    metadata,
+    _part_of(runs, "run_id"),
+    _place("position"),
+    *_columns(sa.Text, "workload", "gpu"),
+    *_columns(sa.Boolean, "simulated"),
+    *_columns(sa.Text, "choice_kind"),
+    *_columns(JsonText, "choice"),
+    *_optional(sa.Integer, "sm_mhz", "mem_mhz"),
+    *_optional(sa.Double, "power_limit_w"),
+    *_columns(sa.Double, "time_s", "energy_j"),
+    *_optional(sa.Double, "time_error_s", "energy_error_j"),
+    sa.Index("wattune_trials_workload_gpu", "workload", "gpu"),
+)
+traces = sa.Table(
+    "wattune_traces",
+    metadata,
+    _part_of(runs, "run_id"),
+    _place("position"),
+    *_columns(sa.Text, "gpu"),
+    *_columns(sa.Boolean, "simulated"),
+    *_columns(sa.BigInteger, "samples"),
+    *_columns(sa.Double, "duration_s"),
+    *_optional(sa.Double, "mean_power_w", "min_power_w", "max_power_w", "p95_power_w"),
+    *_optional(sa.Double, "mean_sm_mhz", "mean_mem_mhz", "refresh_s"),
+)
+jobs = sa.Table(
+    "wattune_jobs",
+    metadata,
+    sa.Column("name", sa.Text, primary_key=True),
+    *_columns(sa.Integer, "definition", "submitted", "recurrences"),
+)
+definitions = sa.Table(
+    "wattune_job_definitions",
+    metadata,
+    _part_of(jobs, "job"),
+    _place("number"),
+    *_columns(UtcTime, "defined_at"),
+    *_columns(JsonText, "batch_sizes"),
+    *_columns(sa.BigInteger, "default_batch_size"),
+    *_columns(sa.Double, "target"),
+    *_columns(sa.Boolean, "higher_is_better"),
+    *_columns(sa.BigInteger, "max_epochs"),
+    *_columns(sa.Text, "objective"),
+    *_optional(sa.Text, "metric_file", "metric_pattern"),
+    *_optional(sa.Integer, "metric_http"),
+    *_optional(sa.Text, "step_pattern"),
+)
+job_runs = sa.Table(
+    "wattune_job_runs",
+    metadata,
+    sa.Column("id", sa.Text, primary_key=True),
+    _part_of(jobs, "job", key=False),
+    *_columns(sa.Integer, "position", "definition", "recurrence"),
+    *_optional(sa.Text, "replaces"),
+    *_columns(sa.Boolean, "replaced"),
+    *_columns(sa.BigInteger, "batch_size"),
+    *_columns(sa.Boolean, "exploring"),
+    *_columns(sa.Text, "why", "gpu"),
+    *_columns(sa.Boolean, "simulated"),
+    *_columns(sa.Integer, "gpus"),
+    *_columns(sa.Double, "max_power_w"),
+    *_columns(sa.Text, "host"),
+    *_columns(sa.Integer, "pid"),
+    *_columns(UtcTime, "submitted_at", "lease_until"),
+    *_columns(sa.Text, "outcome"),
+    *_optional(UtcTime, "ended_at"),
+    *_optional(sa.Integer, "ended"),
+    *_optional(sa.Double, *COST, *(f"profiling_{name}" for name in COST)),
+    *_columns(sa.Boolean, "settled"),
+    *_optional(sa.Integer, "sm_mhz", "mem_mhz"),
+    *_optional(sa.Double, "power_limit_w"),
+    *_optional(JsonText, "steps"),
+    *_optional(sa.BigInteger, "gpu_memory_bytes"),
+    sa.UniqueConstraint("job", "position"),
+)
+epochs = sa.Table(
+    "wattune_job_epochs",
+    metadata,
+    _part_of(job_runs, "run_id"),
+    _place("epoch", sa.BigInteger),
+    *_optional(sa.Double, "metric"),
+    *_columns(UtcTime, "reported_at"),
+    *_optional(sa.Double, "time_s", "energy_j"),
+)
+profiles = sa.Table(
+    "wattune_job_profiles",
+    metadata,
+    _part_of(jobs, "job"),
+    _place("number"),
+    *_columns(UtcTime, "measured_at"),
+    *_columns(sa.BigInteger, "batch_size"),
+    *_columns(sa.Text, "gpu"),
+    *_columns(sa.Boolean, "simulated"),
+    *_columns(sa.Integer, "gpus"),
+    *_columns(sa.Double, "max_power_w"),
+    *_columns(JsonText, "trials"),
+)
 
-COLUMNS = {
-    "wattune_runs": "id text!, kind text, name text, started_at time, time_s double, energy_j double?, "
-    "energy_error_j double?, simulated boolean, host text, version text, note text?, details json",
-    "wattune_run_gpus": "run_id text! wattune_runs.id, position integer!, uuid text, name text, simulated boolean, "
-    "time_s double, energy_j double?, energy_error_j double?",
-    "wattune_trials": "run_id text! wattune_runs.id, position integer!, workload text, gpu text, simulated boolean, "
-    "choice_kind text, choice json, sm_mhz integer?, mem_mhz integer?, power_limit_w double?, time_s double, "
-    "energy_j double, time_error_s double?, energy_error_j double?",
-    "wattune_traces": "run_id text! wattune_runs.id, position integer!, gpu text, simulated boolean, samples bigint, "
-    "duration_s double, mean_power_w double?, min_power_w double?, max_power_w double?, p95_power_w double?, "
-    "mean_sm_mhz double?, mean_mem_mhz double?, refresh_s double?",
-    "wattune_jobs": "name text!, definition integer, submitted integer, recurrences integer",
-    "wattune_job_definitions": "job text! wattune_jobs.name, number integer!, defined_at time, batch_sizes json, "
-    "default_batch_size bigint, target double, higher_is_better boolean, max_epochs bigint, objective text",
-    "wattune_job_runs": "id text!, job text wattune_jobs.name, position integer, definition integer, "
-    "recurrence integer, replaces text?, replaced boolean, batch_size bigint, exploring boolean, why text, gpu text, "
-    "simulated boolean, gpus integer, max_power_w double, host text, pid integer, submitted_at time, "
-    "lease_until time, outcome text, ended_at time?, ended integer?, time_s double?, energy_j double?, "
-    "time_error_s double?, energy_error_j double?, profiling_time_s double?, profiling_energy_j double?, "
-    "profiling_time_error_s double?, profiling_energy_error_j double?, settled boolean, sm_mhz integer?, "
-    "mem_mhz integer?, power_limit_w double?",
-    "wattune_job_epochs": "run_id text! wattune_job_runs.id, epoch bigint!, metric double?, reported_at time, "
-    "time_s double?, energy_j double?",
-    "wattune_job_profiles": "job text! wattune_jobs.name, number integer!, measured_at time, batch_size bigint, "
-    "gpu text, simulated boolean, gpus integer, max_power_w double, trials json",
-}
-"""`NAME TYPE [TABLE.COLUMN]` per column: `TYPE?` may be NULL, `TYPE!` is of the primary key; then its reference."""
+VERSION = 4
+"""Version 1 has the tables of runs, and 2 those of jobs. A version is never changed once it is released."""
 
-ADDED = {
-    "wattune_job_definitions": "metric_file text?, metric_pattern text?, metric_http integer?, step_pattern text?",
-    "wattune_job_runs": "steps json?",
-}
-"""Columns of the third version, all of which may be NULL."""
+LATER_COLUMNS = (
+    *(definitions.c[name] for name in ("metric_file", "metric_pattern", "metric_http", "step_pattern")),  # 3
+    job_runs.c.steps,  # 3
+    job_runs.c.gpu_memory_bytes,  # 4
+)
+"""Columns that a table of an earlier version may lack, with the version that added them; all may be NULL."""
 
 
-def _table(name: str) -> sa.Table:
-    columns = ",".join(filter(None, (COLUMNS[name], ADDED.get(name))))
-    return sa.Table(name, metadata, *(_column(*words.split()) for words in columns.split(",")))
+def migrate(engine: sa.Engine) -> None:
+    """Bring a store to the newest version.
+
+    All that is missing is added in one transaction under a lock: of several processes that open a new store at once,
+    one does the work and the others wait for it.
+    """
+    with reading(engine) as connection:
+        if _version(connection) == VERSION:
+            return
+    with writing(engine) as connection:
+        lock_store(connection)
+        found = _version(connection)
+        if found > VERSION:
+            raise StoreError(
+                f"the store {place_of(engine.url)} is of version {found}, and this wattune ({__version__}) knows "
+                f"versions up to {VERSION}",
+                hint="upgrade wattune (pip install --upgrade wattune), or name another store with WATTUNE_STORE",
+            )
+        metadata.create_all(connection)
+        if found:
+            _add_later_columns(connection)
+        applied = {"applied_at": datetime.now(UTC).isoformat(timespec="seconds"), "program": f"wattune {__version__}"}
+        for version in range(found + 1, VERSION + 1):
+            connection.execute(sa.insert(versions), {"version": version} | applied)
 
 
-def _column(name: str, kind: str, reference: str = "") -> sa.Column[Any]:
-    del reference
-    return sa.Column(name, _TYPES[kind.rstrip("!?")][0], primary_key=kind.endswith("!"), nullable=kind.endswith("?"))
+def _add_later_columns(connection: sa.Connection) -> None:
+    found = sa.inspect(connection)
+    for column in LATER_COLUMNS:
+        if column.name not in {known["name"] for known in found.get_columns(column.table.name)}:
+            definition = sa.schema.CreateColumn(column).compile(dialect=connection.dialect)
+            connection.execute(sa.text(f"ALTER TABLE {column.table.name} ADD COLUMN {definition}"))
 
 
-runs = _table("wattune_runs")
-run_gpus = _table("wattune_run_gpus")
-trials = _table("wattune_trials")
-traces = _table("wattune_traces")
-jobs = _table("wattune_jobs")
-definitions = _table("wattune_job_definitions")
-job_runs = _table("wattune_job_runs")
-epochs = _table("wattune_job_epochs")
-profiles = _table("wattune_job_profiles")
+def _version(connection: sa.Connection) -> int:
+    if not sa.inspect(connection).has_table(versions.name):
+        return 0
+    return connection.execute(sa.select(sa.func.max(versions.c.version))).scalar() or 0
+
+
+# rows as records
 
 Row = dict[str, Any]
 
@@ -168,105 +302,3 @@ def _check_type(value: object, wanted: Any) -> None:
 
 def _words_of(kind: Any) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", " ", kind.__name__).lower()
-
-
-def _create(name: str, *constraints: str) -> str:
-    columns = [words.split() for words in COLUMNS[name].split(",")]
-    keys = [column for column, kind, *_ in columns if kind.endswith("!")]
-    lines = [_definition(*column, only_key=len(keys) == 1) for column in columns]
-    if len(keys) > 1:
-        lines.append(f"PRIMARY KEY ({', '.join(keys)})")
-    return f"CREATE TABLE {name} ( {', '.join((*lines, *constraints))} )"
-
-
-def _add(name: str) -> tuple[str, ...]:
-    columns = (words.split() for words in ADDED[name].split(","))
-    return tuple(f"ALTER TABLE {name} ADD COLUMN {column} {_TYPES[kind.rstrip('?')][1]}" for column, kind in columns)
-
-
-def _definition(name: str, kind: str, reference: str = "", *, only_key: bool) -> str:
-    definition = f"{name} {_TYPES[kind.rstrip('!?')][1]}"
-    if not kind.endswith("?"):
-        definition += " NOT NULL"
-    if only_key and kind.endswith("!"):
-        definition += " PRIMARY KEY"
-    if reference:
-        table, column = reference.split(".")
-        definition += f" REFERENCES {table} ({column}) ON DELETE CASCADE"
-    return definition
-
-
-Migration = tuple[str, ...]
-"""The statements that bring a store from the version before to the next."""
-
-MIGRATIONS: tuple[Migration, ...] = (
-    (
-        _create("wattune_runs"),
-        "CREATE INDEX wattune_runs_started_at ON wattune_runs (started_at)",
-        _create("wattune_run_gpus"),
-        _create("wattune_trials"),
-        "CREATE INDEX wattune_trials_workload_gpu ON wattune_trials (workload, gpu)",
-        _create("wattune_traces"),
-    ),
-    (
-        _create("wattune_jobs"),
-        _create("wattune_job_definitions"),
-        _create("wattune_job_runs", "UNIQUE (job, position)"),
-        _create("wattune_job_epochs"),
-        _create("wattune_job_profiles"),
-    ),
-    (*_add("wattune_job_definitions"), *_add("wattune_job_runs")),
-)
-"""The first makes version 1, and each next one the version after."""
-
-_SCHEMA_TABLE = """
-    CREATE TABLE IF NOT EXISTS wattune_schema (
-        version INTEGER NOT NULL PRIMARY KEY,
-        applied_at TEXT NOT NULL,
-        program TEXT NOT NULL
-    )
-"""
-
-
-def migrate(engine: sa.Engine, migrations: Sequence[Migration] = MIGRATIONS) -> int:
-    """Bring a store to the newest version and return that.
-
-    All missing migrations run in one transaction under a lock: of several processes that open a new store at once, one
-    does the work and the others wait for it.
-    """
-    newest = len(migrations)
-    with reading(engine) as connection:
-        if _version(connection) == newest:
-            return newest
-    with writing(engine) as connection:
-        lock_store(connection)
-        found = _version(connection)
-        if found > newest:
-            raise StoreError(
-                f"the store {place_of(engine.url)} is of version {found}, and this wattune ({__version__}) knows "
-                f"versions up to {newest}",
-                hint="upgrade wattune (pip install --upgrade wattune), or name another store with WATTUNE_STORE",
-            )
-        connection.execute(sa.text(_SCHEMA_TABLE))
-        for version, statements in enumerate(migrations[found:], start=found + 1):
-            _apply(connection, version, statements)
-    return newest
-
-
-def _version(connection: sa.Connection) -> int:
-    if not sa.inspect(connection).has_table("wattune_schema"):
-        return 0
-    return connection.execute(sa.text("SELECT MAX(version) FROM wattune_schema")).scalar() or 0
-
-
-def _apply(connection: sa.Connection, version: int, statements: Migration) -> None:
-    for statement in statements:
-        connection.execute(sa.text(statement))
-    connection.execute(
-        sa.text("INSERT INTO wattune_schema (version, applied_at, program) VALUES (:version, :applied_at, :program)"),
-        {
-            "version": version,
-            "applied_at": datetime.now(UTC).isoformat(timespec="seconds"),
-            "program": f"wattune {__version__}",
-        },
-    )

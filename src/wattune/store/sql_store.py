@@ -65,25 +65,12 @@ class Store:
     def add_run(self, full: FullRun) -> None:
         """Store a run and all that belongs to it, in one transaction."""
         with writing(self._engine) as connection:
-            try:
-                connection.execute(insert(schema.runs), row_of(schema.runs, full.run))
-            except IntegrityError:
-                raise RunExists(
-                    f"a run with the id {full.run.id} is in the store already", hint="give each run an id of its own"
-                ) from None
-            _insert_parts(connection, full)
+            insert_run(connection, full)
 
     def run(self, prefix: str) -> FullRun:
         """Return the only run whose id begins with `prefix`."""
         with reading(self._engine) as connection:
-            run = _only_run(connection, prefix)
-            trials = _oldest_first(schema.trials).where(schema.trials.c.run_id == run.id)
-            traces = _oldest_first(schema.traces).where(schema.traces.c.run_id == run.id)
-            return FullRun(
-                run,
-                tuple(_trial_of(row) for row in connection.execute(trials).mappings()),
-                tuple(record_of(TraceSummary, row) for row in connection.execute(traces).mappings()),
-            )
+            return full_run(connection, _only_run(connection, prefix))
 
     def runs(
         self,
@@ -102,7 +89,7 @@ class Store:
         if name is not None:
             query = query.where(schema.runs.c.name.icontains(storable(name), autoescape=True))
         with reading(self._engine) as connection:
-            return _runs(connection, query)
+            return runs_in(connection, query)
 
     def trials(self, *, workload: str, gpu: str, simulated: bool) -> History[Setting]:
         """Return every setting that was tried for a workload on a GPU, oldest first; simulated and real never mix."""
@@ -119,13 +106,23 @@ class Store:
             if value is not None:
                 query = query.where(schema.trials.c[name] == storable(value))
         with reading(self._engine) as connection:
-            runs = _runs_by_id(connection)
+            runs = _runs_of(connection, query)
             return tuple((runs[row["run_id"]], _trial_of(row)) for row in connection.execute(query).mappings())
+
+    def latest_trials(self, *, kind: str, workload: str, gpu: str, simulated: bool) -> History[Setting]:
+        """Return the settings that the latest run of a command tried for a workload on a GPU; none if it never ran."""
+        like = {"workload": storable(workload), "gpu": storable(gpu), "simulated": simulated, "choice_kind": SETTING}
+        wanted = [schema.trials.c[name] == value for name, value in like.items()]
+        query = _oldest_first(schema.trials).where(schema.runs.c.kind == storable(kind), *wanted)
+        newest = query.with_only_columns(schema.runs.c.id).order_by(None).order_by(schema.runs.c.started_at.desc())
+        with reading(self._engine) as connection:
+            rows = connection.execute(query.where(schema.runs.c.id == newest.limit(1).scalar_subquery())).mappings()
+            return tuple(_trial_of(row).trial for row in rows)
 
     def traces(self) -> tuple[tuple[Run, TraceSummary], ...]:
         """Return the trace summaries with the run that each belongs to, oldest first."""
         with reading(self._engine) as connection:
-            runs = _runs_by_id(connection)
+            runs = _runs_of(connection, _oldest_first(schema.traces))
             rows = connection.execute(_oldest_first(schema.traces)).mappings()
             return tuple((runs[row["run_id"]], record_of(TraceSummary, row)) for row in rows)
 
@@ -137,7 +134,14 @@ class Store:
             return run
 
 
-def _insert_parts(connection: Connection, full: FullRun) -> None:
+def insert_run(connection: Connection, full: FullRun) -> None:
+    """Insert a run and all that belongs to it; `RunExists` if its id is known."""
+    try:
+        connection.execute(insert(schema.runs), row_of(schema.runs, full.run))
+    except IntegrityError:
+        raise RunExists(
+            f"a run with the id {full.run.id} is in the store already", hint="give each run an id of its own"
+        ) from None
     parts: tuple[tuple[Table, list[tuple[Any, ...]]], ...] = (
         (schema.run_gpus, [(gpu,) for gpu in full.run.gpus]),
         (schema.trials, [(trial, trial.setting or Setting(), trial.cost) for trial in full.trials]),
@@ -149,13 +153,22 @@ def _insert_parts(connection: Connection, full: FullRun) -> None:
             connection.execute(insert(table), rows)
 
 
+def full_run(connection: Connection, run: Run) -> FullRun:
+    """Return a run with all that belongs to it."""
+    trials, traces = (
+        connection.execute(_oldest_first(table).where(table.c.run_id == run.id)).mappings()
+        for table in (schema.trials, schema.traces)
+    )
+    return FullRun(run, tuple(map(_trial_of, trials)), tuple(record_of(TraceSummary, row) for row in traces))
+
+
 def _trial_of(row: RowMapping) -> TrialRecord:
     setting = record_of(Setting, row)
     known = setting if row["choice_kind"] == SETTING or setting != Setting() else None
     return record_of(TrialRecord, row, setting=known, cost=record_of(Measurement, row))
 
 
-def _runs(connection: Connection, query: Select[Any]) -> tuple[Run, ...]:
+def runs_in(connection: Connection, query: Select[Any]) -> tuple[Run, ...]:
     """Return the runs of a query over the table of runs, each with its GPUs."""
     chosen = query.with_only_columns(schema.runs.c.id).subquery()
     gpu_query = select(schema.run_gpus).where(schema.run_gpus.c.run_id.in_(select(chosen.c.id)))
@@ -165,13 +178,15 @@ def _runs(connection: Connection, query: Select[Any]) -> tuple[Run, ...]:
     return tuple(record_of(Run, row, gpus=tuple(gpus[row["id"]])) for row in connection.execute(query).mappings())
 
 
-def _runs_by_id(connection: Connection) -> dict[str, Run]:
-    return {run.id: run for run in _runs(connection, select(schema.runs))}
+def _runs_of(connection: Connection, parts: Select[Any]) -> dict[str, Run]:
+    """Return the runs that the trials or traces of a query belong to, by their ids."""
+    ids = parts.with_only_columns(schema.runs.c.id).order_by(None)
+    return {run.id: run for run in runs_in(connection, select(schema.runs).where(schema.runs.c.id.in_(ids)))}
 
 
 def _oldest_first(table: Any) -> Select[Any]:
-    joined = select(table).join(schema.runs, schema.runs.c.id == table.c.run_id)
-    return joined.order_by(schema.runs.c.started_at, schema.runs.c.id, table.c.position)
+    joined = table.join(schema.runs, schema.runs.c.id == table.c.run_id)
+    return select(table).select_from(joined).order_by(schema.runs.c.started_at, schema.runs.c.id, table.c.position)
 
 
 def _only_run(connection: Connection, prefix: str) -> Run:
@@ -180,7 +195,7 @@ def _only_run(connection: Connection, prefix: str) -> Run:
     query = select(schema.runs.c.id).where(begins).order_by(schema.runs.c.id).limit(_MAX_CANDIDATES + 1)
     found: list[str] = list(connection.execute(query).scalars())
     if len(found) == 1:
-        return _runs(connection, select(schema.runs).where(schema.runs.c.id == found[0]))[0]
+        return runs_in(connection, select(schema.runs).where(schema.runs.c.id == found[0]))[0]
     if not found:
         raise StoreError(f"there is no run whose id begins with {prefix!r}", hint="list the runs with: wattune history")
     more = ", ..." if len(found) > _MAX_CANDIDATES else ""

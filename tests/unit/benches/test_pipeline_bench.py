@@ -9,7 +9,7 @@ from pipelines import profile_csv
 from wattune.cli.main import run
 from wattune.core.errors import InputError
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.stage_profile import parse_stage_profile
+from wattune.plans.stage_profile import parse_stage_profile
 from wattune_bench.pipeline import bench
 from wattune_bench.pipeline.cases import at_equal_time, find_cases, made_up_profile, peer_times_s, solve
 

@@ -8,7 +8,7 @@ from wattune.levels.run.gpoeo import training as gpoeo_training
 from wattune.levels.run.gpoeo.training import prediction_table, programs_of, settled, training_workloads
 from wattune.levels.run.simulated_program import SimulatedProgram, counters
 from wattune.physics.catalog import load_model
-from wattune.search import boosted_trees
+from wattune.response import boosted_trees
 from wattune.workloads.graph import graph_kinds
 from wattune_bench import predict
 from wattune_bench.family import family

@@ -83,9 +83,9 @@ def test_a_lost_gpu_does_not_hide_the_others(capsys, emulated_node):
 def test_what_cannot_be_set_is_the_drivers_and_a_long_path_is_whole(capsys, tmp_path, monkeypatch):
     folder = tmp_path / ("long" * 20)
     folder.mkdir()
-    file = folder / "run.jsonl"
-    file.write_text('{"recording": 1, "gpu": "A40", "uuid": "GPU-1", "simulated": false}\n{"time_s": 0.0}\n')
-    assert run(["devices", "--device", f"replay:{file}"]) == 0
+    file = folder / "sweep.csv"
+    file.write_text("workload,sm_mhz,mem_mhz,power_limit_w,time_s,energy_j\ntraining,,,,0.10,30.0\n")
+    assert run(["devices", "--device", f"table:{file}"]) == 0
     lines = capsys.readouterr().out.splitlines()[1:]
     assert lines[0].split()[-3:] == ["driver's"] * 3
-    assert "".join(line.split(" ")[0] for line in lines) == f"replay:{file}"
+    assert "".join(line.split(" ")[0] for line in lines) == f"table:{file}"

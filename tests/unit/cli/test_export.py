@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
+from store_contract import a_run
 from wattune.cli.export import FlatTable, csv_bytes
 from wattune.cli.main import run
 from wattune.core.csv_input import Row, text_cell
 from wattune.store.sql_store import open_store
-from wattune.testing.store_contract import a_run
 
 
 @pytest.fixture

@@ -7,13 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from store_contract import a_run
 from wattune.cli.main import run
 from wattune.core.errors import StoreError
-from wattune.store.fallback import keep_run
+from wattune.store.fallback import LINES_NAME, keep_run
 from wattune.store.records import FullRun, Run, RunGpu
 from wattune.store.sql_store import Store, open_store
-from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.store_contract import a_run
 
 
 @pytest.fixture
@@ -207,12 +206,11 @@ def test_the_list_takes_in_what_an_earlier_failure_left(home: Path, capsys: pyte
 def test_recover_takes_in_the_runs_of_every_store(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (home / "gone.db").mkdir()
     spilled(home, "a", home / "gone.db")
-    with (home / "state" / FILE_NAME).open("a") as file:
-        file.write("damaged\n")
+    (home / "state" / LINES_NAME).write_text("damaged\n")
     assert json.loads(printed(capsys, "--json")) == {"runs": []}
     assert run(["history", "--recover"]) == 0
     captured = capsys.readouterr()
     assert "1 run stored" in captured.out
-    assert "damaged lines" in captured.err
+    assert "damaged entries" in captured.err
     assert json.loads(printed(capsys, "--recover", "--json")) == {"taken": 0, "left": 1}
     assert "no runs to recover" in printed(capsys, "--recover")

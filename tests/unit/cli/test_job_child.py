@@ -9,8 +9,7 @@ import pytest
 
 from wattune.cli import training_child
 from wattune.cli.training_child import ReportWatch, run_watched
-from wattune.control.reports.http import Answer
-from wattune.control.reports.report import MetricPattern, Report, StepPattern, StepReport
+from wattune.control.reports.report import Answer, MetricPattern, Report, StepPattern, StepReport
 from wattune.core.errors import InputError
 
 METRIC = MetricPattern.parse(r"acc (\S+)")
@@ -27,7 +26,7 @@ class Answers:
     def __call__(self, report):
         self.reports.append(report)
         if isinstance(report, Report) and report.metric is not None and report.metric >= self._until:
-            return Answer(stop=True, why="enough", within_s=self._within_s)
+            return Answer(stop=True, within_s=self._within_s)
         return Answer()
 
 
@@ -50,8 +49,8 @@ def test_output_goes_through_unchanged_and_is_searched(capfd):
     assert "acc 0.6" in ending.tail
 
 
-def test_quietly_all_output_goes_to_standard_error(capfd):
-    for watch in (ReportWatch(pattern=METRIC), ReportWatch(port=0)):
+def test_quietly_all_output_goes_to_standard_error(capfd, tmp_path):
+    for watch in (ReportWatch(pattern=METRIC), ReportWatch(file=tmp_path / "metrics")):
         watched("print('acc 0.5')", watch, Answers(), quiet=True)
         assert capfd.readouterr() == ("", "acc 0.5\n")
 
@@ -61,25 +60,6 @@ def test_a_file_is_read_to_its_end(tmp_path):
     answers = Answers()
     watched(f"open({str(path)!r}, 'w').write('0.1\\n0.2')", ReportWatch(file=path), answers)
     assert answers.reports == [Report(0.1), Report(0.2)]
-
-
-POST = """
-import os, urllib.request
-for metric in (0.1, 0.9):
-    with urllib.request.urlopen(os.environ["WATTUNE_METRIC_URL"], data=str(metric).encode()) as reply:
-        print(reply.read().decode(), end="")
-"""
-
-
-def test_a_program_that_posts_hears_the_answer(capfd):
-    answers = Answers(until=0.9, within_s=3600.0)
-    ending = watched(POST, ReportWatch(port=0), answers)
-    assert ending.exit_code == 0
-    assert answers.reports == [Report(0.1), Report(0.9)]
-    assert capfd.readouterr().out.splitlines() == [
-        '{"stop": false, "why": null, "within_s": null}',
-        '{"stop": true, "why": "enough", "within_s": 3600.0}',
-    ]
 
 
 ENDLESS = "import signal, sys; {}; print('acc 0.9'); signal.pause()"
@@ -148,6 +128,6 @@ def test_a_failure_of_ours_leaves_no_program_behind():
     assert not psutil.pid_exists(pids[0])
 
 
-def test_a_command_that_cannot_be_run_leaves_no_server_behind():
+def test_a_command_that_cannot_be_run_is_an_error():
     with pytest.raises(InputError, match="there is no command"):
-        run_watched(("no-such",), ReportWatch(port=0), Answers(), environment={}, quiet=False, grace_s=1.0)
+        run_watched(("no-such",), ReportWatch(pattern=METRIC), Answers(), environment={}, quiet=False, grace_s=1.0)

@@ -282,7 +282,7 @@ def test_a_command_that_cannot_be_run_ends_its_run():
     patience = Patience(attempts=1, linger_s=0.0, grace_s=1.0)
     with pytest.raises(InputError, match="there is no command 'no-such'"):
         run_recurrence(
-            program("no-such", gpus=0, port=0), lambda: live, patience, tariff=Tariff(), quiet=True, say=lambda _: None
+            program("no-such", gpus=0), lambda: live, patience, tariff=Tariff(), quiet=True, say=lambda _: None
         )
     assert isinstance(live.ended[0], InputError)
 
@@ -339,11 +339,10 @@ def test_a_mistake_is_one_line_and_a_hint(failing, arguments, message):
 @pytest.mark.parametrize(
     "arguments",
     [
-        (*NEW, *PATTERN, "--metric-http", "--", "true"),
+        (*NEW, *PATTERN, "--metric-file", "metrics", "--", "true"),
         (*NEW, *PATTERN, "--target", "nan", "--", "true"),
         (*NEW, *PATTERN, "--max-epochs", "9" * 400, "--", "true"),
         (*NEW, *PATTERN, "--lr-rule", "linear", "--", "true"),
-        (*NEW, *PATTERN, "--metric-http", "70000", "--", "true"),
         (*NEW, *PATTERN),
         (*NEW, *PATTERN, "--searcher", "oracle", "--", "true"),
     ],

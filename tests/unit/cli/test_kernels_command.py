@@ -14,12 +14,11 @@ from wattune.cli.kernels import command
 from wattune.cli.kernels.plan import SCHEDULES, SEARCHES
 from wattune.cli.main import run
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel import shape
-from wattune.levels.kernel.partition import searched_model
-from wattune.levels.kernel.partition.layout import ParallelLayout
-from wattune.levels.kernel.partition.partitions import partition_model
-from wattune.levels.kernel.partition.space import PartitionChoice, choices
-from wattune.levels.kernel.partition.trial_file import (
+from wattune.levels.overlap import searched_model
+from wattune.levels.overlap.layout import ParallelLayout
+from wattune.levels.overlap.partitions import partition_model
+from wattune.levels.overlap.space import PartitionChoice, choices
+from wattune.levels.overlap.trial_file import (
     PartitionTrial,
     PassChoice,
     PassTrial,
@@ -28,8 +27,9 @@ from wattune.levels.kernel.partition.trial_file import (
     read_header,
     read_trials,
 )
-from wattune.levels.kernel.plan_file import read_plan
+from wattune.levels.pipeline.plan_file import read_plan
 from wattune.physics.catalog import load_model
+from wattune.plans import shape
 
 MODEL = ("--model", "llama-3.2-3b", "--tp", "8", "--microbatch-size", "8", "--sequence", "4096")
 PLAN = ("kernels", "plan", *MODEL, "--pp", "2", "--microbatches", "4", "--gpu", "a100-40gb", "--out", "plan.json")
@@ -96,6 +96,21 @@ def test_a_plan_is_compared_with_megatron_and_its_file_says_the_same(home, capsy
     assert run(["pipeline", "verify", "plan.json", "--profile", "stages.csv", "--json"]) == 0
     rows = json.loads(capsys.readouterr().out)["plans"]
     assert all(abs(row["time_percent"]) < 1e-4 and abs(row["energy_percent"]) < 1e-4 for row in rows)
+
+
+def test_without_a_file_of_trials_every_setting_is_computed(home, capsys):
+    assert run([*PLAN, "--html", "page.html", "--json"]) == 0
+    found = json.loads(capsys.readouterr().out)
+    assert all(own["measurements"] == own["settings"] for own in found["partitions"])
+    assert found["expected_epsilon"] == 0
+    assert found["plan"]["energy_j"] <= planned(capsys, "--search", "wattune", "--budget", "60")["plan"]["energy_j"]
+    page = (home / "page.html").read_text(encoding="utf-8")
+    assert "settings computed" in page
+    assert "one of " in page
+    assert run(PLAN) == 0
+    text = capsys.readouterr().out
+    assert f"{found['measurements']} settings, all computed" in text
+    assert "Expected, not measured" not in text
 
 
 def test_the_same_command_plans_the_same(capsys):

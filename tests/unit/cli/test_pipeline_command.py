@@ -9,8 +9,8 @@ import pytest
 
 from pipelines import HEADER, profile_csv, profile_rows
 from wattune.cli.main import run
-from wattune.levels.kernel.plan_file import parse_plan
-from wattune.levels.kernel.planner import POINTS, POINTS_OF_LARGE
+from wattune.levels.pipeline.plan_file import parse_plan
+from wattune.levels.pipeline.planner import POINTS, POINTS_OF_LARGE
 from wattune.render.quantity import quantity
 
 PLAN = ("plan", "--profile", "p.csv", "--microbatches", "4", "--blocking-power", "60", "--points", "8")
@@ -135,7 +135,7 @@ def test_show_names_what_all_gpus_of_the_job_spend(home, capsys):
 
 
 def test_show_chooses_another_plan_without_a_new_solve(plan_file, capsys, monkeypatch):
-    monkeypatch.setattr("wattune.levels.kernel.planned.plan_pipeline", None)
+    monkeypatch.setattr("wattune.levels.pipeline.planned.plan_pipeline", None)
     found = document(capsys, "show", "plan.json", "--straggler", "2")
     assert found["chosen"] == len(found["frontier"]) - 1
     assert found["straggler"]["wait_s"] > 0

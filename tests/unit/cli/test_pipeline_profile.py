@@ -6,7 +6,7 @@ import sys
 import pytest
 
 from wattune.cli.main import run
-from wattune.levels.kernel.stage_profile import parse_stage_profile
+from wattune.plans.stage_profile import parse_stage_profile
 
 PROGRAM = """
 import sys, time
@@ -14,7 +14,7 @@ from wattune.api import open_gpu
 from wattune.control.ranks import Alone
 from wattune.core.workload import Phase, Pipe, Workload
 from wattune.integrations.pipeline_steps import profiled_steps
-from wattune.levels.kernel.shape import PipelineShape
+from wattune.plans.shape import PipelineShape
 
 iterations, ending = int(sys.argv[1]), sys.argv[2]
 

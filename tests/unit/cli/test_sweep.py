@@ -11,7 +11,7 @@ import pytest
 
 from wattune.cli.counted_program import counted_command
 from wattune.cli.main import run
-from wattune.cli.sweep.output import StartUp, _no_recommendation
+from wattune.cli.sweep.output import _no_recommendation
 from wattune.cli.sweep.work import CommandTrial, CommandWork
 from wattune.control.counted_work import CountedWork
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS
@@ -22,6 +22,7 @@ from wattune.core.reading import Count, Reading
 from wattune.core.refresh import Refresh
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.store.sql_store import open_store
+from wattune.sweeps.result import StartUp
 
 
 @pytest.fixture

@@ -1,20 +1,14 @@
-"""What programs tell, by file, by what they print and over HTTP."""
+"""What programs tell, by file and by what they print."""
 
-import json
 import os
 import re
-import threading
-import urllib.error
-import urllib.request
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from processes import PATIENCE_S
 from wattune.control.reports.file import LONGEST_LINE, LineBuffer, LineForm, MetricFile
-from wattune.control.reports.http import LONGEST_BODY, RUN_OVER, Answer, MetricServer, ReportQueue, understood
 from wattune.control.reports.report import (
     MetricPattern,
     NoMemory,
@@ -95,8 +89,6 @@ def test_a_line_without_a_value_is_reported_in_one_short_line(line):
 @given(st.text())
 def test_any_text_is_understood_or_complained_of(text):
     LineForm().read(text)
-    understood("metric", text.encode("utf-8", "surrogatepass"))
-    understood("step", text.encode("utf-8", "surrogatepass"))
 
 
 # bytes that come in pieces
@@ -233,90 +225,3 @@ def test_places_that_cannot_be_a_metric_file(tmp_path):
         MetricFile(tmp_path)
     with pytest.raises(InputError, match="no plain file"):
         MetricFile(Path("/dev/null"))
-
-
-# HTTP
-
-
-def post(url, body):
-    """The status and the document that came back."""
-    try:
-        with urllib.request.urlopen(urllib.request.Request(url, data=body), timeout=PATIENCE_S) as reply:
-            return reply.status, json.load(reply)
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, json.load(error)
-
-
-def test_a_server_hears_metrics_and_steps_and_answers():
-    heard = []
-
-    def hear(one):
-        heard.append(one)
-        return Answer(stop=one == Report(0.9), why="reached", within_s=10.0)
-
-    with MetricServer(hear) as server:
-        assert post(server.url("metric"), b'{"metric": 0.71, "epoch": 3}')[1] == {
-            "stop": False,
-            "why": "reached",
-            "within_s": 10.0,
-        }
-        assert post(server.url("metric"), b"0.9") == (200, {"stop": True, "why": "reached", "within_s": 10.0})
-        for body in (b"", b"{}", b'{"step": 7}', b"8"):
-            assert post(server.url("step"), body)[0] == 200
-        assert post(server.url("metric"), b'{\n "error": "out_of_memory"\n}')[0] == 200
-    assert heard == [Report(0.71, 3), Report(0.9), StepReport(), StepReport(), StepReport(7), StepReport(8), NoMemory()]
-
-
-def test_a_server_refuses_in_one_line():
-    with MetricServer(lambda one: pytest.fail(f"heard {one}")) as server:
-        url = server.url("metric")
-        refused = [
-            post(url, body)[0]
-            for body in (b"", b"hello", b"1\n2", b"\xff", b"{", b'{"metric": "x"}', b"x" * (LONGEST_BODY + 1))
-        ]
-        assert refused == [400, 400, 400, 400, 400, 400, 413]
-        assert post(url.replace("/metric", "/epoch"), b"1")[0] == 404
-        assert post(re.sub(r"/[^/]+/metric", "/guess/metric", url), b"1")[0] == 403
-        status, document = post(url, None)
-        assert status == 405
-        assert "posted" in document["error"]
-        assert "\n" not in document["error"]
-
-
-def nod(one):
-    return Answer(why="heard")
-
-
-def test_a_port_that_is_taken_is_an_error_of_one_line():
-    with MetricServer(nod) as server:
-        port = int(server.url("metric").split(":")[2].split("/")[0])
-        with pytest.raises(InputError, match="cannot listen on port"):
-            MetricServer(nod, port=port)
-    with pytest.raises(InputError, match="cannot listen on port"):
-        MetricServer(nod, port=70000)
-
-
-def test_what_threads_tell_is_heard_in_the_thread_that_decides():
-    answers, heard = [], []
-    with ReportQueue() as queue:
-        threads = [threading.Thread(target=lambda: answers.append(queue.put(StepReport()))) for _ in range(5)]
-        for thread in threads:
-            thread.start()
-        while len(answers) < 5:
-            queue.answer_all(lambda one: heard.append(threading.current_thread()) or nod(one))
-        for thread in threads:
-            thread.join()
-    assert answers == [Answer(why="heard")] * 5
-    assert heard == [threading.main_thread()] * 5
-    assert queue.put(StepReport()) is RUN_OVER
-
-
-def test_who_waits_when_the_run_ends_hears_that():
-    answers = []
-    with ReportQueue() as queue:
-        thread = threading.Thread(target=lambda: answers.append(queue.put(StepReport())))
-        thread.start()
-        os.read(queue.descriptor, 1)  # it has reported
-    thread.join()
-    assert answers == [RUN_OVER]

@@ -10,10 +10,10 @@ import pytest
 from wattune.cli.training_child import ReportWatch, run_watched
 from wattune.control.reports import report
 from wattune.control.reports.file import LineForm, read_object
-from wattune.control.reports.http import Answer
 from wattune.control.reports.pattern import MOST_SLOW
 from wattune.control.reports.report import (
     LONGEST_SEARCHED,
+    Answer,
     MetricPattern,
     PhasePattern,
     Report,

@@ -15,10 +15,10 @@ from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import ClockTable, GpuSpec, PowerLimits, nearest
 from wattune.core.measurement import Measurement
 from wattune.core.objective import Deadline, EnergyDelay, LeastCarbon, LeastCost, LeastEnergy, LeastMoney, PowerBudget
-from wattune.core.plan import Operation, WorkGraph
 from wattune.core.reading import Count, Reading, Throttle, Trace
 from wattune.core.setting import DRIVER_DEFAULT, Setting, parse_setting
 from wattune.core.workload import Phase, Workload
+from wattune.plans.plan import Operation, WorkGraph
 
 settings = st.builds(
     Setting,

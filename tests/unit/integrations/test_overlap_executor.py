@@ -31,9 +31,9 @@ from wattune.integrations.overlap import (
     WholeMicrobatch,
 )
 from wattune.integrations.overlap.program import partition_slots
-from wattune.levels.kernel.partition.layout import ParallelLayout
-from wattune.levels.kernel.partition.partitions import partition_model
-from wattune.levels.kernel.partition.space import PartitionChoice
+from wattune.levels.overlap.layout import ParallelLayout
+from wattune.levels.overlap.partitions import partition_model
+from wattune.levels.overlap.space import PartitionChoice
 
 FORWARD, BACKWARD = ("fwd_attn", "fwd_mlp"), ("bwd_mlp", "bwd_attn")
 

@@ -28,9 +28,9 @@ from wattune.integrations.overlap.repeating import (
 )
 from wattune.integrations.overlap.trial_session import TrialSession
 from wattune.integrations.overlap.trial_windows import TrialRule, TrialWindow, is_cool, next_repeats, result_of
-from wattune.levels.kernel.partition.search import PartitionSpace, RandomSearch, search
-from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.trial_file import PassChoice
+from wattune.levels.overlap.search import PartitionSpace, RandomSearch, search
+from wattune.levels.overlap.space import PartitionChoice
+from wattune.levels.overlap.trial_file import PassChoice
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 

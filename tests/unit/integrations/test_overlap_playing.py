@@ -16,13 +16,13 @@ from fakes import FakeGpu
 from overlap_samples import LateTransport, check_order, loss_of, plain, sample_input, whole_blocks
 from pipelines import planned_at
 from wattune.core.errors import PlanError
-from wattune.core.plan import StageChoice
 from wattune.core.setting import Setting
 from wattune.integrations.overlap import Activations, GroupTransport, OverlapExecutor, transport
 from wattune.integrations.overlap.playing import check_same, launches_of, played_overlap
 from wattune.integrations.overlap.transport import limited_options
-from wattune.levels.kernel.partition.space import PLAIN
-from wattune.levels.kernel.schedules import one_forward_one_backward
+from wattune.plans.plan import StageChoice
+from wattune.plans.schedules import one_forward_one_backward
+from wattune.plans.stage_profile import PLAIN
 
 MICROBATCHES = 3
 LAUNCHES = ("norm_0", "linear_0", "none")

@@ -14,7 +14,7 @@ from wattune.core.codec import to_json
 from wattune.core.errors import InputError
 from wattune.integrations.overlap import OverlapExecutor, SequenceParallelBlock, measured_if_asked
 from wattune.integrations.overlap.requested import check_executor
-from wattune.levels.kernel.partition.trial_file import MeasureRequest, model_of
+from wattune.levels.overlap.trial_file import MeasureRequest, model_of
 
 LAYOUT = "llama3.2-3b:layers=2,width=16,heads=4,key_heads=4,inner=24 tp2 4x4"
 

@@ -16,9 +16,9 @@ from wattune.control.ranks import Alone
 from wattune.control.stamps import HostStamp
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.integrations.pipeline_steps import StepHooks
-from wattune.levels.kernel.plan_file import read_plan
-from wattune.levels.kernel.schedules import FORWARD
-from wattune.levels.kernel.shape import PipelineShape
+from wattune.levels.pipeline.plan_file import read_plan
+from wattune.plans.schedules import FORWARD
+from wattune.plans.shape import PipelineShape
 
 ROOT = Path(__file__).parents[3]
 GUIDE = "plan-megatron-or-deepspeed.md"

@@ -12,10 +12,10 @@ from wattune.control.ranks import Alone
 from wattune.core.errors import InputError, PlanError
 from wattune.core.setting import DRIVER_DEFAULT
 from wattune.integrations.pipeline_steps import deepspeed_hooks, megatron_hooks, played_steps, profiled_steps
-from wattune.levels.kernel.online import PlanProfiling
-from wattune.levels.kernel.plan_file import plan_text
-from wattune.levels.kernel.schedules import BACKWARD, FORWARD, interleaved, one_forward_one_backward
-from wattune.levels.kernel.shape import PipelineShape
+from wattune.levels.pipeline.online import PlanProfiling
+from wattune.levels.pipeline.plan_file import plan_text
+from wattune.plans.schedules import BACKWARD, FORWARD, interleaved, one_forward_one_backward
+from wattune.plans.shape import PipelineShape
 
 CLOCKS = (1410, 900, 1005)
 

@@ -29,13 +29,13 @@ from wattune.core.setting import DRIVER_DEFAULT, Setting  # noqa: E402
 from wattune.integrations import pipelining  # noqa: E402
 from wattune.integrations.cuda_stamp import CudaStamp  # noqa: E402
 from wattune.integrations.pipelining import listened, order_of, played, rank_of, stamps_for, tuned  # noqa: E402
-from wattune.levels.kernel.online import PlanDisabled, PlanProfiling  # noqa: E402
-from wattune.levels.kernel.plan_file import plan_text  # noqa: E402
-from wattune.levels.kernel.planned import Source, choose, plan_profile  # noqa: E402
-from wattune.levels.kernel.player import without_short_switches  # noqa: E402
-from wattune.levels.kernel.schedules import one_forward_one_backward  # noqa: E402
-from wattune.levels.kernel.shape import shape_of_order  # noqa: E402
-from wattune.levels.kernel.stage_profile import parse_stage_profile  # noqa: E402
+from wattune.levels.pipeline.online import PlanDisabled, PlanProfiling  # noqa: E402
+from wattune.levels.pipeline.plan_file import plan_text  # noqa: E402
+from wattune.levels.pipeline.planned import Source, choose, plan_profile  # noqa: E402
+from wattune.levels.pipeline.player import without_short_switches  # noqa: E402
+from wattune.plans.schedules import one_forward_one_backward  # noqa: E402
+from wattune.plans.shape import shape_of_order  # noqa: E402
+from wattune.plans.stage_profile import parse_stage_profile  # noqa: E402
 
 MICROBATCHES = 4
 

@@ -21,7 +21,6 @@ from fakes import FakeGpu  # noqa: E402
 from wattune.core.errors import InputError, PlanError, SettingRefused  # noqa: E402
 from wattune.core.frontier import Frontier, Trial  # noqa: E402
 from wattune.core.measurement import Measurement  # noqa: E402
-from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph  # noqa: E402
 from wattune.core.reading import Count  # noqa: E402
 from wattune.core.setting import DRIVER_DEFAULT, Setting  # noqa: E402
 from wattune.integrations.torch import trace  # noqa: E402
@@ -31,6 +30,7 @@ from wattune.integrations.torch.layers.overhead import NetworkSize, residual_net
 from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text  # noqa: E402
 from wattune.levels.layer.player import MadeFor  # noqa: E402
 from wattune.levels.layer.switching import FREE  # noqa: E402
+from wattune.plans.plan import Operation, Plan, StageChoice, WorkGraph  # noqa: E402
 
 LOW, HIGH = Setting(900), Setting(1410)
 TINY = NetworkSize(width=4, batch_size=2, pixels=8)

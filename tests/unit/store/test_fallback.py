@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Callable, Sequence
@@ -7,12 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from store_contract import a_run
 from wattune.core.errors import StoreError
 from wattune.store import fallback
-from wattune.store.fallback import Recovered, keep_run, recover
+from wattune.store.fallback import FILE_NAME, LINES_NAME, Recovered, keep_run, recover
+from wattune.store.records import FullRun, full_run_to_json
+from wattune.store.spool import LOCK_NAME, entries_of
 from wattune.store.sql_store import open_store
-from wattune.store.unsaved_file import FILE_NAME
-from wattune.testing.store_contract import a_run
 
 
 @pytest.fixture
@@ -42,7 +44,8 @@ def test_a_run_that_cannot_be_stored_goes_to_a_file_that_the_error_names(state: 
     assert f"the run is kept in {state / FILE_NAME}" in caught.value.message
     assert "wattune history --recover" in (caught.value.hint or "")
     assert "\n" not in caught.value.message
-    assert json.loads((state / FILE_NAME).read_text())["run"]["id"] == "a"
+    assert [entry.run for entry in entries_of(state / FILE_NAME)] == [a_run("a")]
+    assert (state / FILE_NAME).stat().st_mode & 0o777 == 0o600
 
 
 def test_the_next_stored_run_imports_the_fallback_file(state: Path, blocked: Path) -> None:
@@ -53,7 +56,7 @@ def test_the_next_stored_run_imports_the_fallback_file(state: Path, blocked: Pat
     keep_run(a_run("c"), store_url=str(blocked), state_dir=state)
     assert ids(blocked) == ["a", "b", "c"]
     assert open_store(str(blocked)).run("a") == a_run("a")
-    assert not (state / FILE_NAME).exists()
+    assert list(state.iterdir()) == []
 
 
 def test_runs_for_another_store_stay_unless_all_are_imported(tmp_path: Path, state: Path, blocked: Path) -> None:
@@ -74,23 +77,68 @@ def test_a_run_is_imported_once(tmp_path: Path, state: Path) -> None:
     assert [run.id for run in store.runs()] == ["a", "b"]
 
 
-def test_a_line_cut_off_by_a_crash_stays_and_others_are_imported(tmp_path: Path, state: Path) -> None:
+def line_of(full: FullRun, place: str | None) -> bytes:
+    """A line as earlier versions wrote it."""
+    return json.dumps({"store": place} | full_run_to_json(full)).encode()
+
+
+def test_lines_of_earlier_versions_are_imported_and_one_cut_off_by_a_crash_stays(tmp_path: Path, state: Path) -> None:
     store = open_store(str(tmp_path / "history.db"))
-    fallback.write_run(a_run("a"), store.place, [state])
-    with (state / FILE_NAME).open("ab") as file:
-        file.write(b'{"store": "x", "run": {"id"')
-    fallback.write_run(a_run("b"), store.place, [state])
+    state.mkdir()
+    cut_off = b'{"store": "x", "run": {"id"'
+    lines = [line_of(a_run("a"), store.place), cut_off, line_of(a_run("b"), store.place)]
+    (state / LINES_NAME).write_bytes(b"\n".join(lines))
     assert recover(store, [state], meant_for=store.place) == Recovered(taken=2, left=1)
-    assert (state / FILE_NAME).read_bytes() == b'{"store": "x", "run": {"id"\n'
+    assert (state / LINES_NAME).read_bytes() == cut_off + b"\n"
+    assert store.run("b") == a_run("b")
+    (state / LINES_NAME).write_bytes(lines[0] + b"\n")
+    assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=0)
+    assert not (state / LINES_NAME).exists()
+
+
+def test_lines_are_removed_while_another_process_uses_the_spool(
+    tmp_path: Path, state: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("wattune.store.spool.LOCK_S", 0.01)
+    store = open_store(str(tmp_path / "history.db"))
+    state.mkdir(mode=0o700)
+    (state / LINES_NAME).write_bytes(line_of(a_run("a"), store.place))
+    (state / LOCK_NAME).touch(mode=0o600)
+    with (state / LOCK_NAME).open("rb") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        assert recover(store, [state], meant_for=None) == Recovered(taken=1, left=0)
+        assert fallback.write_run(a_run("b"), store.place, [state]) != state / FILE_NAME
+    assert recover(store, [state], meant_for=None) == Recovered(taken=1, left=0)
+    assert list(state.iterdir()) == []
+
+
+def test_a_damaged_spool_stays_and_runs_are_kept_beside_it(tmp_path: Path, state: Path) -> None:
+    store = open_store(str(tmp_path / "history.db"))
+    state.mkdir(mode=0o700)
+    (state / FILE_NAME).write_bytes(b"no database" * 99)
+    assert fallback.write_run(a_run("a"), store.place, [state]) != state / FILE_NAME
+    done = recover(store, [state], meant_for=None)
+    assert (done.taken, len(done.problems)) == (1, 1)
+    assert (state / FILE_NAME).read_bytes() == b"no database" * 99
+    assert store.run("a") == a_run("a")
+
+
+def test_a_spool_whose_writer_was_killed_is_no_problem(tmp_path: Path, state: Path) -> None:
+    state.mkdir(mode=0o700)
+    (state / FILE_NAME).touch(mode=0o600)
+    store = open_store(str(tmp_path / "history.db"))
+    assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=0)
+    assert fallback.write_run(a_run("a"), store.place, [state]) == state / FILE_NAME
+    assert recover(store, [state], meant_for=None) == Recovered(taken=1, left=0)
 
 
 @pytest.mark.parametrize("line", [b"\xff\xfe", b"[]", b"5", b'{"store": null}', b'{"store": "", "run": {"id": 5}}'])
 def test_invalid_lines_stay_in_the_file(tmp_path: Path, state: Path, line: bytes) -> None:
     state.mkdir()
-    (state / FILE_NAME).write_bytes(line + b"\n")
+    (state / LINES_NAME).write_bytes(line + b"\n")
     store = open_store(str(tmp_path / "history.db"))
     assert recover(store, [state], meant_for=None) == Recovered(taken=0, left=1)
-    assert (state / FILE_NAME).read_bytes() == line + b"\n"
+    assert (state / LINES_NAME).read_bytes() == line + b"\n"
 
 
 def test_a_store_that_fails_half_way_leaves_every_line(
@@ -164,22 +212,38 @@ def file_open_to_all(folder: Path) -> None:
 
 
 def file_linked(folder: Path) -> None:
-    (folder / FILE_NAME).rename(folder / "moved.jsonl")
-    (folder / FILE_NAME).symlink_to(folder / "moved.jsonl")
+    (folder / FILE_NAME).rename(folder / "moved.db")
+    (folder / FILE_NAME).symlink_to(folder / "moved.db")
 
 
 def file_with_two_names(folder: Path) -> None:
-    os.link(folder / FILE_NAME, folder / "second.jsonl")
+    os.link(folder / FILE_NAME, folder / "second.db")
+
+
+def journal_given_away(folder: Path) -> None:
+    """SQLite would undo by it what is in the file."""
+    journal = folder / f"{FILE_NAME}-journal"
+    journal.touch()
+    os.chown(journal, NOBODY, NOBODY)
 
 
 @pytest.mark.parametrize(
     "plant",
-    [given_away, open_to_all, linked, file_given_away, file_open_to_all, file_linked, file_with_two_names],
+    [
+        given_away,
+        open_to_all,
+        linked,
+        file_given_away,
+        file_open_to_all,
+        file_linked,
+        file_with_two_names,
+        journal_given_away,
+    ],
 )
 def test_what_another_user_could_have_written_is_neither_read_nor_written(
     tmp_path: Path, state: Path, plant: Callable[[Path], None]
 ) -> None:
-    if plant in (given_away, file_given_away) and os.geteuid() != 0:
+    if plant in (given_away, file_given_away, journal_given_away) and os.geteuid() != 0:
         pytest.skip("only root can give files away")
     store = open_store(str(tmp_path / "history.db"))
     fallback.write_run(a_run("planted"), store.place, [state])
@@ -246,7 +310,7 @@ def test_a_run_that_is_kept_twice_counts_once(tmp_path: Path, state: Path) -> No
 def test_an_invalid_url_loses_no_run(tmp_path: Path, state: Path) -> None:
     with pytest.raises(StoreError, match="'mysql'"):
         keep_run(a_run("a"), store_url="mysql://me:secret@host/db", state_dir=state)
-    assert "secret" not in (state / FILE_NAME).read_text()
+    assert b"secret" not in (state / FILE_NAME).read_bytes()
     assert recover(open_store(str(tmp_path / "history.db")), [state], meant_for=None).taken == 1
 
 

@@ -12,10 +12,10 @@ import pytest
 from sqlalchemy import event
 from sqlalchemy.exc import OperationalError
 
+from store_contract import a_run
 from wattune.core.errors import StoreError
 from wattune.store.engine import engine_of, parse, place_of, store_error
 from wattune.store.sql_store import Store, open_store
-from wattune.testing.store_contract import a_run
 
 
 def complaint(action: Callable[[], object]) -> str:

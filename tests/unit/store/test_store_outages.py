@@ -13,18 +13,18 @@ from pathlib import Path
 import pytest
 
 from job_runs import JOB, Jobs
+from job_store_contract import A_GPU, A_JOB, DAWN, minutes
+from store_contract import a_run
 from wattune.core.errors import StoreError
-from wattune.core.job import JobMemory, Outcome, Proposal
+from wattune.core.job import JobMemory, JobRun, Outcome, Proposal
 from wattune.core.measurement import Measurement
-from wattune.store.fallback import Recovered, keep_runs, move_unsaved, recover, write_job_run, write_run
-from wattune.store.job_records import RunEnd, UnsubmittedRun
+from wattune.store.fallback import FILE_NAME, Recovered, keep_runs, move_unsaved, recover, write_run
+from wattune.store.job_records import EndedRun
 from wattune.store.records import StoreTimeout
+from wattune.store.spool import LOCK_NAME
 from wattune.store.sql_store import Store, open_store
-from wattune.store.unsaved_file import FILE_NAME
 from wattune.store.worker import StoreWorker
-from wattune.testing.job_store_contract import A_GPU, A_JOB, DAWN, minutes
-from wattune.testing.postgres import PostgresServer
-from wattune.testing.store_contract import a_run
+from wattune_bench.reliability.postgres import PostgresServer
 
 
 @pytest.fixture
@@ -113,16 +113,6 @@ def test_a_run_for_a_locked_store_goes_to_a_private_file_and_comes_in_once(url: 
     assert not (state / FILE_NAME).exists()
 
 
-def test_a_file_of_before_becomes_private(url: str, tmp_path: Path) -> None:
-    store, file = open_store(url), tmp_path / FILE_NAME
-    file.touch(mode=0o644)
-    write_run(a_run("a"), "elsewhere", [tmp_path])
-    assert file.stat().st_mode & 0o777 == 0o600
-    write_run(a_run("b"), store.place, [tmp_path])
-    assert recover(store, [tmp_path], meant_for=store.place) == Recovered(taken=1, left=1)
-    assert file.stat().st_mode & 0o777 == 0o600
-
-
 def test_a_link_in_place_of_the_file_is_not_followed(tmp_path: Path) -> None:
     (tmp_path / "precious").write_text("kept")
     (tmp_path / "state").mkdir()
@@ -144,10 +134,10 @@ def test_unsaved_runs_of_a_folder_that_goes_are_moved(url: str, tmp_path: Path) 
 def test_a_file_that_a_stopped_process_keeps_locked_loses_no_run(
     url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("wattune.store.unsaved_file.LOCK_S", 0.01)
+    monkeypatch.setattr("wattune.store.spool.LOCK_S", 0.01)
     store = open_store(url)
     write_run(a_run("a"), store.place, [tmp_path])
-    with (tmp_path / FILE_NAME).open("rb") as held:
+    with (tmp_path / LOCK_NAME).open("rb") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         assert write_run(a_run("b"), store.place, [tmp_path]) != tmp_path / FILE_NAME
     assert recover(store, [tmp_path], meant_for=store.place) == Recovered(taken=2, left=0)
@@ -189,28 +179,36 @@ def test_an_import_does_not_keep_others_from_writing(url: str, tmp_path: Path, m
 # runs of recurring jobs
 
 
-END = RunEnd(run_id="r1", outcome=Outcome.REACHED, ended_at=minutes(9), cost=Measurement(9.0, 90.0), metrics=(0.5, 0.9))
-LATE = UnsubmittedRun(
+COST = Measurement(9.0, 90.0)
+LATE = EndedRun(
     job=A_JOB,
-    run_id="r1",
-    batch_size=A_JOB.default_batch_size,
-    gpu=A_GPU,
-    why="the default",
-    submitted_at=DAWN,
+    run=JobRun(
+        id="r1",
+        order=0,
+        recurrence=0,
+        batch_size=A_JOB.default_batch_size,
+        gpu=A_GPU,
+        why="the default",
+        submitted_at=DAWN,
+        outcome=Outcome.REACHED,
+        metrics=(0.5, 0.9),
+        cost=COST,
+    ),
+    ended_at=minutes(9),
+    submitted=False,
     host="h",
     pid=7,
-    end=END,
 )
 
 
 def test_a_run_that_could_not_be_submitted_comes_in_once(url: str, tmp_path: Path) -> None:
     store = open_store(url)
     for taken in (1, 0):
-        write_job_run(LATE, store.place, [tmp_path / "state"])
+        write_run(LATE, store.place, [tmp_path / "state"])
         assert recover(store, [tmp_path / "state"], meant_for=store.place) == Recovered(taken=taken, left=0)
     (record,) = store.jobs.job_runs(A_JOB.name)
     run = record.run
-    assert (run.id, run.outcome, run.metrics, run.cost) == ("r1", Outcome.REACHED, (0.5, 0.9), END.cost)
+    assert (run.id, run.outcome, run.metrics, run.cost) == ("r1", Outcome.REACHED, (0.5, 0.9), COST)
     assert (run.order, run.recurrence, run.ended, record.definition) == (0, 0, 1, 1)
     assert store.jobs.job_memory(A_JOB.name).runs == (run,)
     assert store.jobs.jobs()[0].definition == 1
@@ -233,7 +231,7 @@ def test_a_late_run_replaces_one_that_the_store_has(url: str) -> None:
     first = jobs.submit(A_JOB.name, A_GPU, lambda job, _: Proposal(job.default_batch_size, False, ""), lease_s=60)
     jobs.end_run(first.id, Outcome.MISSED)
     jobs.add_ended_run(replace(LATE, replaces=first.id))
-    jobs.add_ended_run(replace(LATE, run_id="r2", end=replace(END, run_id="r2"), replaces="unknown"))
+    jobs.add_ended_run(replace(LATE, run=replace(LATE.run, id="r2"), replaces="unknown"))
     assert [(run.id, run.recurrence) for run in jobs.job_memory(A_JOB.name).runs] == [
         (first.id, 0),
         ("r1", 0),
@@ -300,7 +298,7 @@ def test_a_stopped_server_keeps_nobody_waiting(postgres_server: PostgresServer, 
             worker.call(lambda store: store.runs())
         with pytest.raises(StoreError, match="the run is kept in"):
             keep_runs([a_run("a")], store_url=url, state_dir=state, wait_s=0.2)
-    assert "secret" not in (state / FILE_NAME).read_text()
+    assert b"secret" not in (state / FILE_NAME).read_bytes()
     recover(store, [state], meant_for=store.place)
     assert [run.id for run in store.runs()] == ["a"]
 

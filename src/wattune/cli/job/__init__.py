@@ -44,11 +44,10 @@ def open_job_store() -> JobStore:
 def list_jobs(as_json: bool) -> None:
     """List the jobs that were run, with their energy so far."""
     from wattune.cli.job.output import job_table, summary_document
-    from wattune.levels.job.view.view_model import runs_footprint
+    from wattune.levels.job.view.view_model import costs_footprint
 
-    tariff, job_store = load_config().tariff, open_job_store()
-    summaries = job_store.jobs()
-    footprints = [runs_footprint(job_store.job_memory(summary.name).runs, tariff) for summary in summaries]
+    tariff, summaries = load_config().tariff, open_job_store().jobs()
+    footprints = [costs_footprint(summary.spent, tariff) for summary in summaries]
     if as_json:
         print_json({"jobs": list(map(summary_document, summaries, footprints))})
     elif summaries:
@@ -118,6 +117,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
     Without --device the answer is for the GPUs of its newest run, which `job show` lists first.
     """
     from wattune.cli.gpus import open_gpus
+    from wattune.cli.job.output import gpu_document
     from wattune.levels.job.gpus import job_gpu_of
     from wattune.levels.job.view.view_model import JobView, gpu_label, gpus_of
 
@@ -137,7 +137,7 @@ def next_run(name: str, devices: tuple[str, ...], searcher: str, as_json: bool) 
             {
                 **marked(gpu.simulated, gpu.name),
                 "job": name,
-                "gpu": to_json(gpu),
+                "gpu": gpu_document(gpu),
                 "searcher": searcher,
                 **to_json(proposal),
                 "setting": to_json(setting),

@@ -13,7 +13,7 @@ from rich.text import Text
 from wattune.cli.history import SHOWN_ID, one_line
 from wattune.cli.output import marked, trust_lines
 from wattune.core.codec import to_json
-from wattune.core.job import Job, JobRun, Outcome
+from wattune.core.job import Job, JobGpu, JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff
@@ -223,10 +223,15 @@ def summary_document(summary: JobSummary, footprint: Footprint) -> Document:
 
 def run_document(run: JobRun) -> Document:
     """Describe one run."""
-    document: Document = to_json(run)
+    document: Document = to_json(run) | {"gpu": gpu_document(run.gpu)}
     del document["ended"]
     costs = {"cost": cost_document(run.cost), "profiling": cost_document(run.profiling)}
     return {**document, "epochs": run.epochs, **costs}
+
+
+def gpu_document(gpu: JobGpu) -> Document:
+    """Describe the GPUs of a job."""
+    return {"name": gpu.name, "simulated": gpu.simulated, "max_power_w": gpu.max_power_w, "count": gpu.count}
 
 
 def record_document(record: RecordedRun) -> Document:
@@ -262,7 +267,7 @@ def comparison_document(view: JobView) -> Document:
 def overview_document(view: JobView, tariff: Tariff) -> Document:
     """Describe a job on one GPU model: its runs and their cost, the predicted epochs, and what comes next."""
     return {
-        "gpu": to_json(view.gpu),
+        "gpu": gpu_document(view.gpu),
         "runs": len(view.here),
         **_picked(view, _OVERVIEW_FIELDS),
         **comparison_document(view),

@@ -171,15 +171,14 @@ class Wanted:
     objective: str | None = None
     metric_file: str | None = None
     metric_pattern: str | None = None
-    metric_http: int | None = None
     step_pattern: str | None = None
 
     def __post_init__(self) -> None:
         if sum(getattr(self, name) is not None for name in METRIC_SOURCES) > 1:
-            raise click.UsageError("--metric-file, --metric-pattern and --metric-http cannot be used together")
+            raise click.UsageError("--metric-file and --metric-pattern cannot be used together")
 
 
-METRIC_SOURCES = ("metric_file", "metric_pattern", "metric_http")
+METRIC_SOURCES = ("metric_file", "metric_pattern")
 """Fields of a job, of which one is given."""
 
 
@@ -188,12 +187,11 @@ def watch_of(job: Job) -> ReportWatch:
     if all(getattr(job, name) is None for name in METRIC_SOURCES):
         raise InputError(
             "no option gives the source of the metric",
-            hint="add --metric-pattern 'accuracy: ([0-9.]+)', --metric-file FILE or --metric-http",
+            hint="add --metric-pattern 'accuracy: ([0-9.]+)' or --metric-file FILE",
         )
     return ReportWatch(
         file=None if job.metric_file is None else Path(job.metric_file),
         pattern=None if job.metric_pattern is None else MetricPattern.parse(job.metric_pattern),
-        port=job.metric_http,
         steps=None if job.step_pattern is None else StepPattern.parse(job.step_pattern),
     )
 
@@ -228,7 +226,6 @@ def first_definition(name: str, wanted: Wanted) -> Job:
         objective="cost:0.5" if wanted.objective is None else wanted.objective,
         metric_file=wanted.metric_file,
         metric_pattern=wanted.metric_pattern,
-        metric_http=wanted.metric_http,
         step_pattern=wanted.step_pattern,
     )
 
@@ -265,7 +262,6 @@ _TITLES = {
     "objective": "objective",
     "metric_file": "file of the metric",
     "metric_pattern": "pattern of the metric",
-    "metric_http": "port of the metric",
     "step_pattern": "pattern of steps",
 }
 

@@ -12,8 +12,7 @@ from wattune.cli.job.program import JobProgram
 from wattune.cli.job.steps import ProgramSteps
 from wattune.cli.training_child import Ending, run_watched
 from wattune.control.actuator import restored_if_slow
-from wattune.control.reports.http import Answer
-from wattune.control.reports.report import AnyReport, NoMemory, Report, StepCount, StepReport, Unreadable
+from wattune.control.reports.report import Answer, AnyReport, NoMemory, Report, StepCount, StepReport, Unreadable
 from wattune.core.errors import InputError
 from wattune.core.job import JobRun, Outcome
 
@@ -82,10 +81,10 @@ class ReportListener:
     def _answer(self) -> Answer:
         verdict = self._live.verdict
         if verdict is not None and verdict.outcome is Outcome.REACHED:
-            return GO_ON if self._linger_s is None else Answer(True, verdict.why, self._linger_s)
+            return GO_ON if self._linger_s is None else Answer(True, self._linger_s)
         if verdict is not None:
-            return Answer(True, verdict.why, 0.0)
-        return Answer(True, "the batch size does not fit", self._linger_s or 0.0) if self._no_memory else GO_ON
+            return Answer(True)
+        return Answer(True, self._linger_s or 0.0) if self._no_memory else GO_ON
 
 
 AGAIN = (Outcome.STOPPED, Outcome.MISSED, Outcome.OUT_OF_MEMORY)

@@ -59,14 +59,6 @@ searcher_option = click.option(
 @click.option("--objective", help="What to save: cost:0.5, energy:5%, deadline:2h …  [default: cost:0.5]")
 @click.option("--metric-file", metavar="FILE", help="The program writes its metric into this file.")
 @click.option("--metric-pattern", metavar="REGEX", help="The program prints its metric: 'accuracy: ([0-9.]+)'.")
-@click.option(
-    "--metric-http",
-    type=click.IntRange(0, 65535),
-    is_flag=False,
-    flag_value=0,
-    metavar="[PORT]",
-    help="The program posts its metric to WATTUNE_METRIC_URL.",
-)
 @click.option("--step-pattern", metavar="REGEX", help="The program prints this after each iteration.")
 @click.option("--no-inject", is_flag=True, help="Do not count steps inside the program's Python.")
 @click.option("--device", "devices", multiple=True, help="GPU of the job: auto, nvml:0, sim:a100 … (repeatable).")
@@ -111,7 +103,6 @@ def run(
     objective: str | None,
     metric_file: str | None,
     metric_pattern: str | None,
-    metric_http: int | None,
     step_pattern: str | None,
     no_inject: bool,
     devices: tuple[str, ...],
@@ -163,7 +154,6 @@ def run(
         objective=objective,
         metric_file=metric_file,
         metric_pattern=metric_pattern,
-        metric_http=metric_http,
         step_pattern=step_pattern,
     )
     config = load_config()
@@ -210,14 +200,11 @@ def _rate(lr: str | None, rule: str | None) -> ScaledRate | None:
 
 def _known(name: str, worker: StoreWorker) -> Job | None:
     """Return the job as it was defined last; None where it is new, or the history cannot be reached."""
-    from wattune.store.records import storable
-
     try:
-        jobs = worker.call(lambda store: store.jobs.jobs())
+        return worker.call(lambda store: store.jobs.find_job(name))
     except StoreError as error:
         _say(f"{error.message}; the job is defined by the options alone; {error.hint}")
         return None
-    return next((summary.job for summary in jobs if summary.name == storable(name)), None)
 
 
 def _runs(

@@ -24,8 +24,8 @@ from wattune.core.errors import DeviceError, InputError, StoreError
 if TYPE_CHECKING:
     from wattune.cli.kernels.ranks import RankRun
     from wattune.cli.kernels.searching import SearchOptions
-    from wattune.levels.kernel.partition.partitions import PartitionedModel
-    from wattune.levels.kernel.view.kernel_report import SearchedKernels
+    from wattune.levels.overlap.partitions import PartitionedModel
+    from wattune.levels.overlap.view.kernel_report import SearchedKernels
 
 
 @click.command(
@@ -68,11 +68,11 @@ def measure(
 
     A run that was stopped or killed goes on where it was.
     """
-    from wattune.search.threads import one_thread_each
+    from wattune.cli.threads import one_thread_each
 
     with one_thread_each():
         from wattune.cli.kernels import ranks, searching
-        from wattune.levels.kernel.partition.trial_file import MeasureRequest, layout_text
+        from wattune.levels.overlap.trial_file import MeasureRequest, layout_text
 
     check_writable(trials)
     options = ModelOptions(
@@ -145,7 +145,7 @@ def _stored(run: RankRun, trials: Path) -> bool:
 
 def _show(found: SearchedKernels, rule: SearchOptions, *, as_json: bool) -> None:
     from wattune.cli.kernels import output
-    from wattune.levels.kernel.partition.trial_file import layout_text
+    from wattune.levels.overlap.trial_file import layout_text
 
     if as_json:
         print_json(

@@ -11,7 +11,7 @@ import click
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
-    from wattune.levels.kernel.partition.partitions import PartitionedModel
+    from wattune.levels.overlap.partitions import PartitionedModel
 
 F = TypeVar("F", bound=Callable[..., Any])
 _DEGREE = click.IntRange(1, 100_000)
@@ -37,8 +37,8 @@ class ModelOptions:
 
     def partitioned(self, *, nanobatches: int | None = None) -> PartitionedModel:
         """Derive the partitions, with so many nanobatches."""
-        from wattune.levels.kernel.partition.layout import ParallelLayout
-        from wattune.levels.kernel.partition.partitions import partition_model
+        from wattune.levels.overlap.layout import ParallelLayout
+        from wattune.levels.overlap.partitions import partition_model
 
         layout = ParallelLayout(
             tp=self.tp, cp=self.cp, pp=self.pp, dp=self.dp, sequence_parallel=self.sequence_parallel

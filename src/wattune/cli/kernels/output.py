@@ -15,18 +15,18 @@ from wattune.cli.kernels.searching import SearchOptions
 from wattune.cli.output import console, made_line, marked, print_line, trust_lines, write_text
 from wattune.cli.pipeline.output import job_document, job_words, long_run_words, switching_words
 from wattune.config import load_config
-from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.baselines import TRIAL_S
-from wattune.levels.kernel.partition.simulated_stages import INSTRUCTIONS
-from wattune.levels.kernel.partition.space import choices
-from wattune.levels.kernel.plan_file import plan_text
-from wattune.levels.kernel.planned import PlannedPipeline, energy_percent, time_percent
-from wattune.levels.kernel.stage_profile import stage_profile_text
-from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
-from wattune.levels.kernel.view.page import long_run_saving
-from wattune.levels.kernel.view.partitions_page import kernels_page
-from wattune.levels.kernel.view.stream_timeline import text_streams
-from wattune.levels.kernel.view.used_settings import UsedOption, choice_words, kind_words, used_options
+from wattune.core.measurement import Measurement, energy_percent, time_percent
+from wattune.levels.overlap.baselines import TRIAL_S
+from wattune.levels.overlap.simulated_stages import INSTRUCTIONS
+from wattune.levels.overlap.space import choices
+from wattune.levels.overlap.view.kernel_report import KernelReport, SearchedKernels
+from wattune.levels.overlap.view.partitions_page import kernels_page
+from wattune.levels.overlap.view.stream_timeline import text_streams
+from wattune.levels.overlap.view.used_settings import UsedOption, choice_words, kind_words, used_options
+from wattune.levels.pipeline.plan_file import plan_text
+from wattune.levels.pipeline.planned import PlannedPipeline
+from wattune.levels.pipeline.view.page import long_run_saving
+from wattune.plans.stage_profile import stage_profile_text
 from wattune.render.page import render_page
 from wattune.render.quantity import changes, percent
 
@@ -209,7 +209,7 @@ def _left_out_words(searched: SearchedKernels) -> list[str]:
 def _remaining_words(searched: SearchedKernels, rule: SearchOptions) -> list[str]:
     """Say what the search expects the composed plans to lack; nothing where it does not know."""
     left = searched.remaining
-    if left is None:
+    if left is None or searched.complete:
         return []
     if _known(left.epsilon) is None:
         return ["Too little is measured to expect how far the plans are from the frontier."]
@@ -228,8 +228,8 @@ def _known(value: float) -> float | None:
 
 def hours_words(searched: SearchedKernels) -> str:
     """Say what the measurements take on real GPUs, beside those of Kareus."""
-    words = f"{searched.trials} measurements"
-    if not searched.measured:
+    words = f"{searched.trials} {'settings, all computed' if searched.complete else 'measurements'}"
+    if not searched.measured and not searched.complete:
         words += f": {searched.gpu_hours:.1f} GPU-hours at {TRIAL_S:g} s on real GPUs"
     if searched.kareus_gpu_hours is not None:
         words += f" (Kareus: {searched.kareus_trials}, {searched.kareus_gpu_hours:.1f})"

@@ -102,7 +102,7 @@ def plan(
     from as it is. The chosen plan is the one of least energy that is no slower than the same model without nanobatches
     at the highest clock, or that meets --deadline.
     """
-    from wattune.search.threads import one_thread_each
+    from wattune.cli.threads import one_thread_each
 
     with one_thread_each():
         from wattune.cli.kernels import output, planning, searching

@@ -7,15 +7,15 @@ from dataclasses import dataclass, replace
 
 from wattune.cli.pipeline.switching import switching_of
 from wattune.cli.pipeline.waiting import by_catalogue
-from wattune.levels.kernel.partition.baselines import MegatronComparison, megatron_profile
-from wattune.levels.kernel.partition.calibration import whole_options, whole_profile
-from wattune.levels.kernel.partition.partitions import PartitionedModel
-from wattune.levels.kernel.partition.searched_model import searched_profile
-from wattune.levels.kernel.partition.trial_file import layout_text
-from wattune.levels.kernel.planned import PlannedPipeline, Source, choose, plan_profile
-from wattune.levels.kernel.stage_profile import StageProfile, stage_profile_text
-from wattune.levels.kernel.view.kernel_report import KernelReport, SearchedKernels
+from wattune.levels.overlap.baselines import MegatronComparison, megatron_profile
+from wattune.levels.overlap.calibration import whole_options, whole_profile
+from wattune.levels.overlap.partitions import PartitionedModel
+from wattune.levels.overlap.searched_model import searched_profile
+from wattune.levels.overlap.trial_file import layout_text
+from wattune.levels.overlap.view.kernel_report import KernelReport, SearchedKernels
+from wattune.levels.pipeline.planned import PlannedPipeline, Source, choose, plan_profile
 from wattune.physics.gpu_model import GpuModel
+from wattune.plans.stage_profile import StageProfile, stage_profile_text
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

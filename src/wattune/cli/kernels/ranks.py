@@ -22,9 +22,9 @@ from wattune.config import Config
 from wattune.core.codec import to_json
 from wattune.core.errors import DeviceError, InputError
 from wattune.core.setting import Setting
-from wattune.levels.kernel.partition.partitions import PartitionedModel
-from wattune.levels.kernel.partition.space import choices
-from wattune.levels.kernel.partition.trial_file import (
+from wattune.levels.overlap.partitions import PartitionedModel
+from wattune.levels.overlap.space import choices
+from wattune.levels.overlap.trial_file import (
     MeasureRequest,
     PartitionTrial,
     TrialHeader,
@@ -32,7 +32,7 @@ from wattune.levels.kernel.partition.trial_file import (
     read_passes,
     read_trials,
 )
-from wattune.levels.kernel.view.kernel_report import SearchedKernels
+from wattune.levels.overlap.view.kernel_report import SearchedKernels
 from wattune.physics.catalog import load_model
 from wattune.store.fallback import keep_run, new_run
 from wattune.store.records import FullRun, RunGpu, TrialRecord

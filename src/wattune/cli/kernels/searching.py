@@ -12,17 +12,18 @@ from wattune.cli.output import stderr_console
 from wattune.core.errors import InputError
 from wattune.core.frontier import History
 from wattune.core.measurement import Measurement
-from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.partition.physics_search import Remaining
-from wattune.levels.kernel.partition.searched_model import (
+from wattune.levels.overlap.joint_plans import Remaining
+from wattune.levels.overlap.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.overlap.searched_model import (
     Measure,
     SearchedPartition,
+    computed_partitions,
     expected_remaining,
     search_model,
     simulated_measure,
 )
-from wattune.levels.kernel.partition.space import PartitionChoice, check_clocks, check_comm_sms, choices
-from wattune.levels.kernel.partition.trial_file import (
+from wattune.levels.overlap.space import PartitionChoice, check_clocks, check_comm_sms, choices
+from wattune.levels.overlap.trial_file import (
     PartitionTrial,
     PassTrial,
     TrialHeader,
@@ -31,7 +32,7 @@ from wattune.levels.kernel.partition.trial_file import (
     read_passes,
     read_trials,
 )
-from wattune.levels.kernel.view.kernel_report import SearchedKernels
+from wattune.levels.overlap.view.kernel_report import SearchedKernels
 from wattune.physics.gpu_model import GpuModel
 
 if TYPE_CHECKING:
@@ -52,8 +53,14 @@ class SearchOptions:
 
 
 def searched_kernels(model: PartitionedModel, gpu: GpuModel, options: SearchOptions) -> SearchedKernels:
-    """Search the partitions, or take those of a file that real GPUs measured as they are."""
+    """Search the partitions, or take those of a file that real GPUs measured as they are.
+
+    Our search without a file or a budget would end near what all settings come to, so these are computed at once.
+    """
     file = options.trials
+    if file is None and options.search == "wattune" and options.budget is None:
+        computed = computed_partitions(model, gpu)
+        return SearchedKernels(model, gpu, computed, measured=False, remaining=Remaining(0.0, 0.0))
     if file is None:
         return _searched(model, gpu, options, simulated_measure(gpu), ())
     before = read_header(file)

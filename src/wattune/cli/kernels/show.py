@@ -12,8 +12,8 @@ from wattune.cli.output import FILE, check_writable, json_option, marked, print_
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
-    from wattune.levels.kernel.planned import PlannedPipeline
-    from wattune.levels.kernel.view.kernel_report import SearchedKernels
+    from wattune.levels.overlap.view.kernel_report import SearchedKernels
+    from wattune.levels.pipeline.planned import PlannedPipeline
 
 
 @click.command("show", short_help="Show launch, SMs and clock of each partition in a plan.")
@@ -38,9 +38,9 @@ def show(
     --trials the partitions are drawn over time.
     """
     from wattune.cli.kernels import output
-    from wattune.levels.kernel.plan_file import read_plan
-    from wattune.levels.kernel.planned import choose
-    from wattune.levels.kernel.view.kernel_report import KernelReport
+    from wattune.levels.overlap.view.kernel_report import KernelReport
+    from wattune.levels.pipeline.plan_file import read_plan
+    from wattune.levels.pipeline.planned import choose
 
     check_writable(html)
     planned = read_plan(plan_file)
@@ -66,7 +66,7 @@ def show(
 
 def _check_knobs(planned: PlannedPipeline, file: Path) -> None:
     """Refuse a plan of clocks alone, and one whose knobs are no settings of partitions."""
-    from wattune.levels.kernel.view.used_settings import used_options
+    from wattune.levels.overlap.view.used_settings import used_options
 
     options = [option for own in used_options(planned.plan.choice).values() for option in own]
     if not any(option.choice.knobs for option in options):
@@ -80,8 +80,8 @@ def _check_knobs(planned: PlannedPipeline, file: Path) -> None:
 def _searched(file: Path, planned: PlannedPipeline) -> SearchedKernels:
     """Read the trials of a plan; refuse those of another model."""
     from wattune.cli.kernels.searching import measured_kernels
-    from wattune.levels.kernel.partition.trial_file import read_header, read_trials
-    from wattune.levels.kernel.view.used_settings import used_options
+    from wattune.levels.overlap.trial_file import read_header, read_trials
+    from wattune.levels.overlap.view.used_settings import used_options
     from wattune.physics.catalog import load_model
 
     header = read_header(file)

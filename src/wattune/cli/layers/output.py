@@ -19,7 +19,6 @@ from wattune.core.codec import to_json
 from wattune.core.errors import Infeasible, InputError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans
 from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
@@ -27,6 +26,7 @@ from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.view.charts import changes, drawn_plans
 from wattune.levels.layer.view.page import Origins, layers_page, long_run_saving, strategy_table
 from wattune.levels.layer.view.words import outside_words, paying_words, switching_words, verdict_sentence
+from wattune.plans.plan import Plan
 from wattune.render.page import Table, render_page
 from wattune.render.quantity import footprint_words
 from wattune.render.terminal_graph import Spot, scatter

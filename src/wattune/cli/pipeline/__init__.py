@@ -23,12 +23,12 @@ from wattune.cli.output import (
 )
 from wattune.cli.pipeline.profile import profile
 from wattune.config import load_config
-from wattune.levels.kernel.schedule_files import FORMATS
-from wattune.levels.kernel.shape import INTERLEAVED, SCHEDULE_NAMES
+from wattune.levels.pipeline.schedule_files import FORMATS
+from wattune.plans.shape import INTERLEAVED, SCHEDULE_NAMES
 
 if TYPE_CHECKING:
-    from wattune.levels.kernel.planned import PlannedPipeline
-    from wattune.levels.kernel.straggler import StragglerAnswer
+    from wattune.levels.pipeline.planned import PlannedPipeline
+    from wattune.levels.pipeline.straggler import StragglerAnswer
 
 F = TypeVar("F", bound=Callable[..., Any])
 _FILE = click.Path(path_type=Path, dir_okay=False)
@@ -122,9 +122,9 @@ def plan(
     from wattune.cli.pipeline import output
     from wattune.cli.pipeline.switching import switching_of
     from wattune.cli.pipeline.waiting import waiting_power
-    from wattune.levels.kernel.plan_file import plan_text
-    from wattune.levels.kernel.planned import plan_profile
-    from wattune.levels.kernel.planner import LARGE
+    from wattune.levels.pipeline.plan_file import plan_text
+    from wattune.levels.pipeline.planned import plan_profile
+    from wattune.levels.pipeline.planner import LARGE
 
     tariff = load_config().tariff
     for path in (out, csv_file):
@@ -174,9 +174,9 @@ def show(
     Without --plan, --deadline or --straggler it is the plan that was chosen when the file was made.
     """
     from wattune.cli.pipeline import output
-    from wattune.levels.kernel.plan_file import read_plan
-    from wattune.levels.kernel.view.page import standalone_timelines
-    from wattune.levels.kernel.view.timeline import timelines
+    from wattune.levels.pipeline.plan_file import read_plan
+    from wattune.levels.pipeline.view.page import standalone_timelines
+    from wattune.levels.pipeline.view.timeline import timelines
 
     tariff = load_config().tariff
     for path in (svg, html):
@@ -226,8 +226,8 @@ def export(plan_file: Path, form: str, out: Path, as_json: bool) -> None:
     The fastest plan has the largest number.
     """
     from wattune.cli.pipeline import output
-    from wattune.levels.kernel.plan_file import read_plan
-    from wattune.levels.kernel.schedule_exchange import export_files
+    from wattune.levels.pipeline.plan_file import read_plan
+    from wattune.levels.pipeline.schedule_exchange import export_files
 
     files = export_files(read_plan(plan_file), form)
     output.write_folder(out, files)
@@ -267,9 +267,9 @@ def import_(
     """
     from wattune.cli.pipeline import output
     from wattune.cli.pipeline.waiting import waiting_power
-    from wattune.levels.kernel.plan_file import plan_text
-    from wattune.levels.kernel.planned import choose
-    from wattune.levels.kernel.schedule_exchange import import_files
+    from wattune.levels.pipeline.plan_file import plan_text
+    from wattune.levels.pipeline.planned import choose
+    from wattune.levels.pipeline.schedule_exchange import import_files
 
     tariff = load_config().tariff
     check_writable(out)
@@ -294,8 +294,8 @@ def import_(
 def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
     """Compare the predicted time and energy of each plan of a file with those by a profile."""
     from wattune.cli.pipeline import output
-    from wattune.levels.kernel.plan_file import read_plan
-    from wattune.levels.kernel.planned import verify
+    from wattune.levels.pipeline.plan_file import read_plan
+    from wattune.levels.pipeline.planned import verify
 
     planned = read_plan(plan_file)
     found, source = output.read_profile(profile)
@@ -310,8 +310,8 @@ def verify_(plan_file: Path, profile: Path, as_json: bool) -> None:
 def _chosen(
     planned: PlannedPipeline, deadline_s: float | None, straggler: float | None
 ) -> tuple[PlannedPipeline, StragglerAnswer | None]:
-    from wattune.levels.kernel.planned import choose
-    from wattune.levels.kernel.straggler import answer_slowdown
+    from wattune.levels.pipeline.planned import choose
+    from wattune.levels.pipeline.straggler import answer_slowdown
 
     if deadline_s is not None and straggler is not None:
         raise click.UsageError("--deadline and --straggler cannot be used together")

@@ -14,15 +14,15 @@ from wattune.cli.output import console, made_line, marked, trust_lines, write_te
 from wattune.core.codec import to_json
 from wattune.core.csv_input import read_text
 from wattune.core.errors import InputError
-from wattune.core.measurement import Measurement
+from wattune.core.measurement import Measurement, energy_percent, time_percent
 from wattune.core.tariff import Tariff
-from wattune.levels.kernel.planned import PlannedPipeline, Source, energy_percent, gap_percent, time_percent
-from wattune.levels.kernel.schedule_exchange import FREQS_NAME
-from wattune.levels.kernel.solver.switching import new_settings, shortest_dwell_s
-from wattune.levels.kernel.stage_profile import StageProfile, parse_stage_profile
-from wattune.levels.kernel.straggler import StragglerAnswer
-from wattune.levels.kernel.view.page import long_run_saving, pipeline_page
-from wattune.levels.kernel.view.timeline import Timelines, text_timelines, timeline
+from wattune.levels.pipeline.planned import PlannedPipeline, Source, gap_percent
+from wattune.levels.pipeline.schedule_exchange import FREQS_NAME
+from wattune.levels.pipeline.solver.switching import new_settings, shortest_dwell_s
+from wattune.levels.pipeline.straggler import StragglerAnswer
+from wattune.levels.pipeline.view.page import long_run_saving, pipeline_page
+from wattune.levels.pipeline.view.timeline import Timelines, text_timelines, timeline
+from wattune.plans.stage_profile import StageProfile, parse_stage_profile
 from wattune.render.quantity import footprint_words, percent, quantity
 
 if TYPE_CHECKING:

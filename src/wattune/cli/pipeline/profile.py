@@ -30,8 +30,8 @@ from wattune.config import PROFILE_FOLDER
 from wattune.core.errors import InputError
 
 if TYPE_CHECKING:
-    from wattune.levels.kernel.profile_parts import ProfilePart
-    from wattune.levels.kernel.stage_profile import StageProfile
+    from wattune.levels.pipeline.profile_parts import ProfilePart
+    from wattune.plans.stage_profile import StageProfile
 
 GRACE_S = 10.0
 """Time that the program has to end by itself before --stop ends it."""
@@ -54,7 +54,7 @@ def profile(out: Path, clocks: int, stop: bool, grace_s: float, as_json: bool, c
     for Megatron-LM or DeepSpeed. All ranks train at one clock after another; then the GPUs are restored and training
     goes on, unless --stop is given. The program keeps its input, its output and its exit code.
     """
-    from wattune.levels.kernel.profile_parts import ProfileRequest, write_request
+    from wattune.levels.pipeline.profile_parts import ProfileRequest, write_request
 
     check_writable(out)
     check_command(command_line)
@@ -131,7 +131,7 @@ class _Collector:
 
     def collect(self) -> None:
         """Merge what is new; an error is kept for the end, since the program must not notice it."""
-        from wattune.levels.kernel.profile_parts import read_parts
+        from wattune.levels.pipeline.profile_parts import read_parts
 
         parts = read_parts(self.folder)
         if parts != self._parts and self._refused is None:
@@ -146,13 +146,13 @@ class _Collector:
 
     @property
     def is_complete(self) -> bool:
-        from wattune.levels.kernel.profile_parts import PartState
+        from wattune.levels.pipeline.profile_parts import PartState
 
         return bool(self._parts) and all(part.state is PartState.COMPLETE for part in self._parts)
 
     def _merge(self, parts: tuple[ProfilePart, ...]) -> None:
-        from wattune.levels.kernel.profile_parts import merged_parts, waiting_power_w
-        from wattune.levels.kernel.stage_profiling import profile_csv
+        from wattune.levels.pipeline.profile_parts import merged_parts, waiting_power_w
+        from wattune.levels.pipeline.stage_profiling import profile_csv
 
         found = merged_parts(parts)
         self._spread = found.spread
@@ -186,7 +186,7 @@ class _Collector:
     def result(self, code: int) -> _Profiled:
         """Return the complete profile; raise where there is none."""
         from wattune.cli.pipeline.output import read_profile
-        from wattune.levels.kernel.profile_parts import doubts, waiting_power_w
+        from wattune.levels.pipeline.profile_parts import doubts, waiting_power_w
 
         if self._refused is not None:
             raise self._refused

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from wattune.core.errors import InputError
 from wattune.core.objective import parse_seconds
-from wattune.levels.kernel.solver.switching import ClockSwitching
+from wattune.levels.pipeline.solver.switching import ClockSwitching
 from wattune.physics.catalog import load_model
 
 

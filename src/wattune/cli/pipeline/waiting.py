@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 from wattune.core.errors import DeviceNotFound, InputError
 
 if TYPE_CHECKING:
-    from wattune.levels.kernel.stage_profile import StageProfile
     from wattune.physics.gpu_model import GpuModel
+    from wattune.plans.stage_profile import StageProfile
 
 
 def waiting_power(given_w: float | None, *, gpu: str | None, profile: StageProfile) -> tuple[float, str]:
@@ -34,6 +34,6 @@ def waiting_power(given_w: float | None, *, gpu: str | None, profile: StageProfi
 
 def by_catalogue(gpu: GpuModel) -> tuple[float, str]:
     """Return the power of a GPU that holds a context and runs nothing, as the catalogue has it."""
-    from wattune.levels.kernel.partition.searched_model import idle_w
+    from wattune.levels.overlap.searched_model import idle_w
 
     return idle_w(gpu), f"idle with a context at {gpu.max_mhz} MHz, simulated"

@@ -8,7 +8,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from wattune.search.threads import one_thread_each
+from wattune.cli.threads import one_thread_each
 
 if TYPE_CHECKING:
     from wattune.levels.run.report import ProcessorTime

@@ -264,7 +264,7 @@ class TunedProgram:
         """Print that nothing was measured, since the GPUs were not open before the program ended."""
         why = "its GPU was not open before it ended" if error is None else failure_text(error)
         if self._options.as_json:
-            head = {"simulated": False, "command": list(self._command_line), "exit_code": exit_code}
+            head = {**marked(False), "command": list(self._command_line), "exit_code": exit_code}
             rest = document_without_gpus(
                 policy=self._options.policy,
                 objective=self._objective,

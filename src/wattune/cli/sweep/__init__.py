@@ -11,8 +11,8 @@ from wattune.cli.gpus import require_gpu_option
 from wattune.cli.output import FILE, check_report, check_writable, json_option, remark
 from wattune.cli.step_options import step_options
 from wattune.config import Config, load_config
-from wattune.control.sweep import Knob
 from wattune.core.errors import InputError
+from wattune.sweeps.settings import Knob
 
 
 @click.command(context_settings={"allow_interspersed_args": False})
@@ -72,8 +72,9 @@ def command(
     """
     from wattune.cli.counted_program import counted_command
     from wattune.cli.sweep.output import deliver, keep_partial, keep_sweep
-    from wattune.cli.sweep.work import WantedSettings, make_sweep
+    from wattune.cli.sweep.work import make_sweep
     from wattune.core.setting import parse_setting
+    from wattune.sweeps.settings import WantedSettings
 
     if even and named:
         raise click.UsageError("--even and --setting cannot be used together")

@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import os
-import shlex
-from dataclasses import asdict, dataclass, replace
-from datetime import datetime
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -24,19 +22,20 @@ from wattune.cli.output import (
 )
 from wattune.config import Config
 from wattune.control.progress_estimator import ONLY_OPTIMIZERS
-from wattune.control.python_command import command_title
 from wattune.control.step_file import UNFOLLOWED, is_followed
 from wattune.core.codec import to_json
 from wattune.core.csv_input import SWEEP_COLUMNS, csv_text
 from wattune.core.errors import InputError, StoreError
-from wattune.core.frontier import History
-from wattune.core.gpu_spec import GpuSpec
-from wattune.core.measurement import Measurement
-from wattune.core.repeats import merged
 from wattune.core.setting import Setting
-from wattune.core.tariff import Footprint, Tariff
+from wattune.core.tariff import Tariff
 from wattune.physics.catalog import trust_of
-from wattune.render.frontier_view import (
+from wattune.render.page import render_page
+from wattune.render.quantity import footprint_words, quantity
+from wattune.render.svg import standalone
+from wattune.render.terminal_graph import Spot, scatter
+from wattune.store.fallback import keep_run, new_run
+from wattune.store.records import FullRun, RunGpu, TrialRecord
+from wattune.sweeps.frontier_view import (
     FrontierRow,
     FrontierView,
     certain_percent,
@@ -46,106 +45,10 @@ from wattune.render.frontier_view import (
     sweep_chart,
     sweep_page,
     units,
-    view_settings,
 )
-from wattune.render.page import render_page
-from wattune.render.quantity import footprint_words, quantity
-from wattune.render.svg import standalone
-from wattune.render.terminal_graph import Spot, scatter
-from wattune.store.fallback import keep_run, new_run
-from wattune.store.records import FullRun, RunGpu, TrialRecord
+from wattune.sweeps.result import Swept
 
 _SIGNS, _REFERENCE_SIGN = "①②③④⑤⑥⑦⑧⑨", "▲"
-
-
-@dataclass(frozen=True, slots=True)
-class StartUp:
-    """The start-up of a command, which is in the cost of each run since no steps were counted."""
-
-    idle_s: float | None
-    """How long the GPU had not worked yet, on average; None where that is unknown."""
-
-    def words(self, run_s: float) -> str:
-        """Return what is known of its share of a run, and how to leave it out."""
-        seen = "how much of a run it is cannot be seen"
-        if self.idle_s:
-            share = f"{100 * self.idle_s / run_s:.0f} %"
-            seen = (
-                f"the GPU first worked after {quantity(self.idle_s, 's')} of a run ({share}), and more may be start-up"
-            )
-        return (
-            f"Each run has the start-up of the command in it, since no steps were counted: {seen}. So the figures are "
-            "of runs of this length alone; --step-pattern counts the steps that a command prints"
-        )
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Swept:
-    """A complete or partial sweep."""
-
-    device: str
-    spec: GpuSpec
-    workload: str
-    knob: str | None
-    """None where the settings were named one by one."""
-    slowdown: float
-    """The slowdown limit of the recommendation."""
-    per: str
-    """The unit of each trial's cost: an iteration, a step or a run."""
-    iterations: int
-    """The iterations, or runs of the command, at each setting."""
-    history: History[Setting]
-    """What was measured, in order; a setting may occur several times."""
-    started_at: datetime
-    spent: Measurement
-    """All that the sweep took on the GPU."""
-    counted_by: str | None = None
-    """What counted the steps of the command; None where costs are not per step."""
-    start_up: StartUp | None = None
-    """The start-up in costs per run; None where costs have none."""
-    command_line: tuple[str, ...] = ()
-    step_options: tuple[str, ...] = ()
-    """The options by which its steps were counted."""
-    doubt: str | None = None
-    """Why the command does not seem to follow the clock of the GPU, so that nothing is recommended."""
-
-    @property
-    def view(self) -> FrontierView[Setting]:
-        view = view_settings(self.settings, slowdown=self.slowdown, doubt=self.doubt)
-        # Within one run nothing shows how far runs scatter, and start-up hides how far steps do.
-        is_sure = len(self.history) > len(view.rows) and self.start_up is None
-        return replace(view, is_sure=is_sure)
-
-    @property
-    def title(self) -> str:
-        return command_title(self.workload) if self.command_line else self.workload
-
-    @property
-    def start_up_words(self) -> str | None:
-        return None if self.start_up is None else self.start_up.words(self.view.reference.cost.time_s)
-
-    @property
-    def settings(self) -> History[Setting]:
-        """One trial per setting, the mean of its measurements."""
-        return merged(self.history)
-
-    @property
-    def hold(self) -> str | None:
-        """The command line that holds the recommended setting, or None."""
-        pick = recommended(self.view)
-        if pick is None:
-            return None
-        usual = self.device == "auto" or self.device.startswith(("table:", "replay:"))
-        device = () if usual else ("--device", self.device)
-        words = ["wattune", "hold", pick.trial.choice.argument, *device, *self.step_options, "--"]
-        return f"{shlex.join(words)} {shlex.join(self.command_line) or 'COMMAND'}"
-
-    def saved(self, tariff: Tariff) -> Footprint | None:
-        """Return what the recommended setting saves per thousand GPU-hours of the reference, or None."""
-        pick, power_w = recommended(self.view), self.view.reference.cost.power_w
-        if pick is None or pick.saving_percent is None or power_w is None:
-            return None
-        return tariff.in_the_long_run(pick.saving_percent / 100, power_w, started_at=self.started_at)
 
 
 def document(swept: Swept, tariff: Tariff, *, files: dict[str, Path | None]) -> dict[str, Any]:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import shlex
 import signal
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
-from functools import partial
 from statistics import fmean
 from typing import Protocol
 
@@ -15,61 +14,23 @@ from wattune.cli.child import leave_by
 from wattune.cli.counted_program import CountedCommand, CountedRun, command_name
 from wattune.cli.gpus import open_gpu
 from wattune.cli.output import stderr_console
-from wattune.cli.sweep.output import StartUp, Swept
 from wattune.control.counted_work import CountedWork, joined
-from wattune.control.sweep import REPEATS, Knob, knob_settings, next_setting, recorded_settings, sweep, sweep_settings
-from wattune.control.swept_default import RUN, STEP
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.core.repeats import merged
-from wattune.core.setting import DRIVER_DEFAULT, Setting
+from wattune.core.setting import Setting
 from wattune.devices.gpu import Gpu, RunsWorkloads
 from wattune.devices.meter import measured
 from wattune.devices.sampler import Sampler
 from wattune.devices.table import TableGpu
 from wattune.render.quantity import duration, quantity
 from wattune.response.clock_doubt import PointTime, doubt_of
+from wattune.sweeps.repeats import merged
+from wattune.sweeps.result import RUN, STEP, StartUp, Swept
+from wattune.sweeps.settings import WantedSettings, knob_settings, sweep
 
 DEFAULT_ITERATIONS = 500
 """Half a minute or so of training, over which the refresh of an energy counter (100 ms) hardly matters."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WantedSettings:
-    """Which settings to measure: those named, or those of a knob, evenly spaced or refined at the slowdown limit."""
-
-    knob: Knob = Knob.SM_CLOCK
-    points: int = 20
-    slowdown: float = 0.05
-    even: bool = False
-    settings: tuple[Setting, ...] = ()
-
-    def on(self, gpu: Gpu, trials: Sequence[Trial[Setting]]) -> tuple[Iterable[Setting], int, str]:
-        """Return the settings for a GPU, chosen while `trials` grows, how many, and "at most " where fewer may do."""
-        for setting in self.settings:
-            gpu.spec.check(setting)
-        chosen: tuple[Setting, ...]
-        if self.settings:
-            default = not isinstance(gpu, TableGpu) or DRIVER_DEFAULT in gpu.settings
-            chosen = tuple(dict.fromkeys((*([DRIVER_DEFAULT] if default else []), *self.settings)))
-        elif isinstance(gpu, TableGpu):  # a recording costs nothing to play
-            chosen = recorded_settings(gpu.settings, self.knob, points=self.points)
-        elif self.even:
-            chosen = sweep_settings(gpu.spec, self.knob, points=self.points)
-        else:
-            candidates = knob_settings(gpu.spec, self.knob)
-            repeats = 0 if isinstance(gpu, RunsWorkloads) else REPEATS  # what wattune plays itself never varies
-            most = 1 + min(self.points, len(candidates)) + repeats
-            return self._refined(candidates, trials, repeats), most, "at most "
-        return chosen, len(chosen), ""
-
-    def _refined(
-        self, candidates: Sequence[Setting], trials: Sequence[Trial[Setting]], repeats: int
-    ) -> Iterator[Setting]:
-        ask = partial(next_setting, candidates=candidates, slowdown=self.slowdown, points=self.points, repeats=repeats)
-        while (setting := ask(trials)) is not None:
-            yield setting
 
 
 def make_sweep(
@@ -85,7 +46,10 @@ def make_sweep(
     started_at = datetime.now(UTC)
     trials: list[Trial[Setting]] = []
     with open_gpu(device) as gpu:
-        settings, most, at_most = wanted.on(gpu, trials)
+        recorded = gpu.settings if isinstance(gpu, TableGpu) else None
+        # What wattune plays itself never varies.
+        varies = not isinstance(gpu, RunsWorkloads)
+        settings, most, at_most = wanted.on(gpu.spec, trials, recorded=recorded, varies=varies)
         work = find_work(gpu, workload, iterations, program)
 
         def swept() -> Swept:

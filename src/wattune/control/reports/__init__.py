@@ -1,1 +1,1 @@
-"""Reports of a training program while it runs: steps and metrics, from a file, its output or HTTP."""
+"""Reports of a training program while it runs: steps and metrics, from a file or its output."""

@@ -6,6 +6,7 @@ import re
 import signal
 import threading
 import warnings
+from collections.abc import Callable
 from dataclasses import dataclass
 from math import isfinite
 from types import FrameType
@@ -51,6 +52,18 @@ class Unreadable:
 
 
 AnyReport = Report | StepReport | PhaseReport | NoMemory | Unreadable
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """Answer to a report: whether the program should end, and within what time."""
+
+    stop: bool = False
+    within_s: float = 0.0
+    """Seconds to end by itself."""
+
+
+Answerer = Callable[[AnyReport], Answer]
 
 
 def finite(value: float) -> float | None:

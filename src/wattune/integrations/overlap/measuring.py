@@ -17,8 +17,8 @@ from wattune.devices.gpu import Gpu
 from wattune.devices.meter import measured
 from wattune.integrations.overlap.repeating import PartitionRunner, PassRunner, Repeat
 from wattune.integrations.overlap.trial_windows import TrialRule, TrialWindow, is_cool, next_repeats, result_of
-from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.trial_file import MeasuredRuns, PartitionTrial, PassChoice, PassTrial
+from wattune.levels.overlap.space import PartitionChoice
+from wattune.levels.overlap.trial_file import MeasuredRuns, PartitionTrial, PassChoice, PassTrial
 
 
 def measure_partition(

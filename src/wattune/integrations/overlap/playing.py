@@ -21,14 +21,15 @@ from typing import Any
 from wattune.control.actuator import Actuator
 from wattune.control.ranks import Ranks
 from wattune.core.errors import PlanError
-from wattune.core.plan import Plan, StageChoice
 from wattune.devices.gpu import Gpu
 from wattune.integrations.overlap.executor import OverlapExecutor
 from wattune.integrations.overlap.launching import Choices, PlannedLaunch, WholeMicrobatch
 from wattune.integrations.pipelining import listened, played
-from wattune.levels.kernel.partition.space import PLAIN, parse_choice
-from wattune.levels.kernel.plan_file import read_plan
-from wattune.levels.kernel.schedules import BACKWARD, FORWARD, Piece
+from wattune.levels.overlap.space import parse_choice
+from wattune.levels.pipeline.plan_file import read_plan
+from wattune.plans.plan import Plan, StageChoice
+from wattune.plans.schedules import BACKWARD, FORWARD, Piece
+from wattune.plans.stage_profile import PLAIN
 
 
 def launches_of(choice: StageChoice) -> Choices | WholeMicrobatch:

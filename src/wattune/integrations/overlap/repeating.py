@@ -27,9 +27,9 @@ from wattune.integrations.overlap.launching import (
 )
 from wattune.integrations.overlap.program import Activations, Direction, PartitionRun, collective_kind
 from wattune.integrations.overlap.steps import ALL_REDUCE, SUFFIXES
-from wattune.levels.kernel.partition.trial_file import PassChoice
-from wattune.levels.kernel.schedules import BACKWARD, FORWARD
+from wattune.levels.overlap.trial_file import PassChoice
 from wattune.physics.load_table import LoadTables
+from wattune.plans.schedules import BACKWARD, FORWARD
 
 Repeat = Callable[[int], None]
 """Runs a partition so many times in a row, and returns when that is done."""

@@ -45,10 +45,10 @@ from wattune.integrations.overlap.repeating import (
 )
 from wattune.integrations.overlap.trial_session import TrialSession
 from wattune.integrations.torch_ranks import TorchRanks
-from wattune.levels.kernel.partition.described_work import DescribedWork
-from wattune.levels.kernel.partition.partitions import NONE, KernelPartition, PartitionedModel
-from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.trial_file import MeasureRequest, layout_text, model_of
+from wattune.levels.overlap.described_work import DescribedWork
+from wattune.levels.overlap.partitions import NONE, KernelPartition, PartitionedModel
+from wattune.levels.overlap.space import PartitionChoice
+from wattune.levels.overlap.trial_file import MeasureRequest, layout_text, model_of
 from wattune.physics.catalog import load_model
 from wattune.physics.gpu_model import GpuModel
 
@@ -193,8 +193,8 @@ def _search(request: MeasureRequest, measured: _RankMeasurement, session: TrialS
     def measure(partition: KernelPartition, choice: PartitionChoice) -> Any:
         return session.measure(partition.name, choice)
 
-    from wattune.levels.kernel.partition.calibration import passes_to_measure
-    from wattune.levels.kernel.partition.searched_model import completed, search_model
+    from wattune.levels.overlap.calibration import passes_to_measure
+    from wattune.levels.overlap.searched_model import completed, search_model
 
     model, gpu = measured.model, measured.described_gpu
     searched = search_model(

@@ -27,8 +27,8 @@ from wattune.devices.gpu import Gpu
 from wattune.integrations.overlap.measuring import measure_partition, measure_pass
 from wattune.integrations.overlap.repeating import PartitionRunner, PassRunner
 from wattune.integrations.overlap.trial_windows import TrialRule
-from wattune.levels.kernel.partition.space import PartitionChoice
-from wattune.levels.kernel.partition.trial_file import (
+from wattune.levels.overlap.space import PartitionChoice
+from wattune.levels.overlap.trial_file import (
     MeasuredRuns,
     PartitionTrial,
     PassChoice,

@@ -25,7 +25,13 @@ def job_gpu_of(gpus: Sequence[Gpu], ranks: Ranks | None = None) -> JobGpu:
         )
     (max_power_w, count), _ = (ranks or Alone()).sum_and_max((sum(map(highest_limit_w, gpus)), len(gpus)))
     spec = gpus[0].spec
-    return JobGpu(name=spec.model_name, simulated=spec.simulated, max_power_w=max_power_w, count=round(count))
+    return JobGpu(
+        name=spec.model_name,
+        simulated=spec.simulated,
+        max_power_w=max_power_w,
+        count=round(count),
+        memory_bytes=gpus[0].read().memory_total_bytes,
+    )
 
 
 def highest_limit_w(gpu: Gpu) -> float:

@@ -16,6 +16,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.levels.job.epoch_cost import CostEvidence, cost_evidence, cost_posterior
 from wattune.levels.job.epochs import EpochEvidence, epoch_evidence, epochs_posterior, in_order_of_ending
+from wattune.levels.job.memory_fit import least_too_large
 from wattune.levels.job.smooth_curve import SizePosterior
 from wattune.response.statistics import Floats
 
@@ -27,9 +28,8 @@ _RUNS_AVOIDED = 5
 
 
 def unusable(job: Job, over: Sequence[JobRun], gpu: JobGpu) -> frozenset[int]:
-    """Return the sizes that do not fit this GPU model, and those that crashed repeatedly there not long ago."""
-    failed = (run.batch_size for run in over if run.outcome is Outcome.OUT_OF_MEMORY and run.gpu.key == gpu.key)
-    too_large = min(failed, default=None)
+    """Return the sizes that do not fit this GPU, and those that crashed repeatedly on its model not long ago."""
+    too_large = least_too_large(over, gpu)
     out = {size for size in job.batch_sizes if too_large is not None and size >= too_large}
     for size in {run.batch_size for run in over if run.outcome is Outcome.CRASHED} & set(job.batch_sizes):
         streak, since = _crashes(over, size, gpu)

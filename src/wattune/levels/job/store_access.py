@@ -13,16 +13,16 @@ import uuid
 from collections.abc import Callable
 from concurrent.futures import CancelledError, Future, wait
 from contextlib import suppress
+from dataclasses import replace
 from datetime import UTC, datetime
-from functools import partial
 from pathlib import Path
 from threading import Event, Thread
 
 from wattune.core.errors import StoreError
 from wattune.core.job import Job, JobGpu, JobMemory, JobRun, Outcome, Profile, Proposal
 from wattune.levels.job.policies import JobSearcher
-from wattune.store.fallback import fallback_folders, recover, write_end, write_job_run
-from wattune.store.job_records import NoSuchRun, RunEnd, RunOver, UnsubmittedRun
+from wattune.store.fallback import fallback_folders, recover, write_run
+from wattune.store.job_records import EndedRun, NoSuchRun, RunOver, storable_gpu
 from wattune.store.sql_store import Store
 from wattune.store.worker import PATIENCE_S, StoreWorker
 
@@ -53,13 +53,14 @@ class JobStoreAccess:
         self.worker, self._searcher, self._warn, self._patience_s = worker, searcher, warn, patience_s
         self._folders = fallback_folders(state_dir)
         self._memory = JobMemory()
-        self._late: Callable[..., UnsubmittedRun] | None = None
-        """Makes the record of the present run from its end, where the store does not have the run."""
+        self._replaces: str | None = None
+        self._submitted = True
+        """False while the store does not have the present run."""
         self._over = False
         """True once another run has taken the place of the present one."""
         self._waiting: list[tuple[Future[None], str]] = []
         """Calls whose result is not known yet, with the consequence of a failure."""
-        self._ending: tuple[RunEnd | UnsubmittedRun, Future[JobRun]] | None = None
+        self._ending: tuple[EndedRun, Future[bool]] | None = None
         self._warned: str | None = None
 
     def submit(self, gpu: JobGpu, *, replaces: str | None = None) -> tuple[JobRun, JobMemory]:
@@ -68,11 +69,11 @@ class JobStoreAccess:
         Where the history cannot be reached in time, it is a run at the default batch size, which is stored when it has
         ended.
         """
-        self._over, self._late = False, None
+        self._over, self._submitted, self._replaces = False, True, replaces
         run_id, given_up = str(uuid.uuid4()), Event()
         try:
             run = self.worker.call(
-                lambda store: self._submitted(store, gpu, run_id=run_id, replaces=replaces, given_up=given_up)
+                lambda store: self._submit(store, gpu, run_id=run_id, replaces=replaces, given_up=given_up)
             )
             return run, self._memory
         except StoreError as error:
@@ -81,22 +82,22 @@ class JobStoreAccess:
                 f"{error.message}; this run has the default batch size {self.job.default_batch_size}, without the "
                 "history of the job, and is stored when it has ended"
             )
-        self._memory = JobMemory()
-        return self._unsubmitted(gpu, run_id, replaces), JobMemory()
+        self._memory, self._submitted = JobMemory(), False
+        return self._default_run(gpu, run_id), JobMemory()
 
     def stop(self, run: JobRun) -> str | None:
         """Return why the policy wants the run to end now; None where it should go on, or its history is not known."""
-        return self._searcher.stop(self.job, self._memory, run) if self._late is None else None
+        return self._searcher.stop(self.job, self._memory, run) if self._submitted else None
 
     def report(self, run: JobRun) -> bool:
         """Store the newest epoch, soon; return whether the run still owns its place, as far as is known."""
-        if self._late is None:
+        if self._submitted:
             self._post(lambda store: self._reported(store, run), "the report is repeated later")
         return not self._over
 
     def renew(self, run: JobRun) -> bool:
         """Renew the lease and wait for it; return whether to try again later."""
-        if self._late is not None:
+        if not self._submitted:
             return False
         try:
             self.worker.post(lambda store: store.jobs.renew(run.id, self.lease_s)).result(self.lease_s)
@@ -109,26 +110,21 @@ class JobStoreAccess:
     def keep_profile(self, profile: Profile) -> None:
         """Store the profile, if possible."""
         name = self.job.name
-        if profile.trials and self._late is None:
+        if profile.trials and self._submitted:
             self._post(lambda store: store.jobs.keep_profile(name, profile), "the profile is measured again next time")
 
     def end(self, run: JobRun, outcome: Outcome) -> None:
         """Store how the run ended, soon; `finish` waits for it."""
-        end = RunEnd(
-            run_id=run.id,
-            outcome=outcome,
+        ended = EndedRun(
+            job=self.job,
+            run=replace(run, outcome=outcome),
             ended_at=datetime.now(UTC),
-            cost=run.cost,
-            profiling=run.profiling,
-            setting=run.setting,
-            steps=run.steps,
-            metrics=run.metrics,
+            submitted=self._submitted,
+            replaces=self._replaces,
+            host=socket.gethostname(),
+            pid=os.getpid(),
         )
-        if self._late is None:
-            self._ending = (end, self.worker.post(lambda store: store.jobs.record_end(end)))
-        else:
-            late = self._late(end=end)
-            self._ending = (late, self.worker.post(lambda store: store.jobs.add_ended_run(late)))
+        self._ending = (ended, self.worker.post(lambda store: store.jobs.add_ended_run(ended)))
         if not self._waiting:
             wait([self._ending[1]], self._patience_s)
 
@@ -152,7 +148,7 @@ class JobStoreAccess:
         finally:
             self._settle()
 
-    def _submitted(self, store: Store, gpu: JobGpu, *, run_id: str, replaces: str | None, given_up: Event) -> JobRun:
+    def _submit(self, store: Store, gpu: JobGpu, *, run_id: str, replaces: str | None, given_up: Event) -> JobRun:
         with suppress(StoreError):  # files that cannot be taken in are kept
             recover(store, self._folders, meant_for=store.place)
         store.jobs.define_job(self.job)
@@ -167,22 +163,17 @@ class JobStoreAccess:
 
         return store.jobs.submit(self.job.name, gpu, decide, lease_s=self.lease_s, replaces=replaces, run_id=run_id)
 
-    def _unsubmitted(self, gpu: JobGpu, run_id: str, replaces: str | None) -> JobRun:
+    def _default_run(self, gpu: JobGpu, run_id: str) -> JobRun:
         """Return a run at the default batch size that the store gets when it has ended."""
-        self._late = partial(
-            UnsubmittedRun,
-            job=self.job,
-            run_id=run_id,
+        return JobRun(
+            id=run_id,
+            order=0,
+            recurrence=0,
             batch_size=self.job.default_batch_size,
-            gpu=gpu,
+            gpu=storable_gpu(gpu),
             why="the default, since the history of the job cannot be reached",
             submitted_at=datetime.now(UTC),
-            replaces=replaces,
-            host=socket.gethostname(),
-            pid=os.getpid(),
         )
-        ended = RunEnd(run_id=run_id, outcome=Outcome.LOST, ended_at=datetime.now(UTC))
-        return self._late(end=ended).run(order=0, recurrence=0)
 
     def _reported(self, store: Store, run: JobRun) -> None:
         """Write the newest epoch and read what is known of the job by now."""
@@ -221,13 +212,9 @@ class JobStoreAccess:
             except (Exception, CancelledError) as error:
                 self._tell(f"{type(error).__name__}: {error}; {consequence}")
 
-    def _save(self, record: RunEnd | UnsubmittedRun, reason: str) -> None:
-        place = self.worker.place
+    def _save(self, ended: EndedRun, reason: str) -> None:
         try:
-            if isinstance(record, RunEnd):
-                path = write_end(record, place, self._folders)
-            else:
-                path = write_job_run(record, place, self._folders)
+            path = write_run(ended, self.worker.place, self._folders)
         except StoreError as worse:
             self._tell(worse.message)
         else:

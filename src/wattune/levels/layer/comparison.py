@@ -8,12 +8,12 @@ from dataclasses import dataclass
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.core.setting import Setting
 from wattune.levels.layer.costs import LayerCosts
 from wattune.levels.layer.planner import INTENSITY, STRATEGIES, RooflineTimes, plan_layers
 from wattune.levels.layer.switching import SwitchCost
 from wattune.levels.layer.verdict import Played, SwitchingVerdict, judge, mean_played
+from wattune.plans.plan import Plan
 
 _EXACT = 1e-9
 

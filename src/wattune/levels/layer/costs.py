@@ -14,7 +14,6 @@ from numpy.typing import NDArray
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.core.workload import Workload
 from wattune.physics.gpu_model import GpuModel
@@ -22,6 +21,7 @@ from wattune.physics.load_table import LoadTable
 from wattune.physics.operating_point import loaded_point
 from wattune.physics.overlap import Communication, communication_cost
 from wattune.physics.spend import tabulate
+from wattune.plans.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.response.points import candidates_of
 
 Floats = NDArray[np.float64]

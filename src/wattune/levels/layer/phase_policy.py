@@ -15,12 +15,12 @@ from wattune.control.actuator import Reached
 from wattune.control.phase_hold import PhasePlayer, Seconds
 from wattune.control.stamps import Stamp
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
 from wattune.core.window import Order, PhaseSetting, Purpose, RunPolicy, Window, since_change
 from wattune.levels.layer.phases import OneSetting, PhasePlan, plan_phases, too_short
 from wattune.levels.layer.player import LayerPlayer, LayerProgram, RequestGate
 from wattune.levels.layer.switching import SwitchCost
+from wattune.plans.plan import Operation, Plan, StageChoice, WorkGraph
 
 STEPS = 7
 """Least steps of a window: enough for the error of a step time."""

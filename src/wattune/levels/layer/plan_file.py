@@ -15,10 +15,10 @@ from wattune.core.csv_input import read_text
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
-from wattune.core.plan_file import LAYER_PLAN, PlanReader, PlanSet, check_range, parse_plan_file, plan_file_text
 from wattune.levels.layer.costs import SCOPES
 from wattune.levels.layer.switching import SwitchCost
+from wattune.plans.plan import Operation, Plan, StageChoice, WorkGraph
+from wattune.plans.plan_file import LAYER_PLAN, PlanReader, PlanSet, check_range, parse_plan_file, plan_file_text
 
 ORIGINS = {
     "options": "the layer alone and, where clocks change before it, the stall and the wait for the clock",

@@ -20,13 +20,13 @@ import numpy as np
 
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier, Trial
-from wattune.core.plan import Plan
 from wattune.core.workload import Phase, Workload
 from wattune.levels.layer.costs import Floats, Ints, LayerCosts, unique_names
 from wattune.levels.layer.demand import Roofline
 from wattune.levels.layer.segments import Ring, SegmentSolver, resettled, undominated
 from wattune.levels.layer.switching import FREE, SwitchCost, charged, charged_cost
 from wattune.physics.gpu_model import GpuModel
+from wattune.plans.plan import Plan
 
 SINGLE, INTENSITY, EXHAUSTIVE, SEGMENTS, IDEAL = "single", "intensity", "exhaustive", "segments", "ideal"
 STRATEGIES = (SINGLE, INTENSITY, EXHAUSTIVE, SEGMENTS, IDEAL)

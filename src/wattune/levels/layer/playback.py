@@ -14,9 +14,9 @@ from math import exp
 import numpy as np
 
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.levels.layer.costs import LayerCosts
 from wattune.levels.layer.switching import SwitchCost
+from wattune.plans.plan import Plan
 
 STEPS = 40
 """Steps that are played, after one that is not counted."""

@@ -25,9 +25,9 @@ from itertools import accumulate
 from wattune.control.stamps import Stamp
 from wattune.core.errors import DeviceError, PlanError
 from wattune.core.gpu_spec import GpuSpec, labelled
-from wattune.core.plan import Plan
 from wattune.core.setting import Setting
 from wattune.levels.layer.switching import SwitchCost
+from wattune.plans.plan import Plan
 
 _CLOSE = 1e-9
 

@@ -19,10 +19,10 @@ import numpy as np
 from wattune.core.errors import InputError
 from wattune.core.frontier import Trial
 from wattune.core.gpu_spec import GpuSpec
-from wattune.core.plan import Plan
 from wattune.core.setting import Setting
 from wattune.levels.layer.costs import Floats, Ints, LayerCosts
 from wattune.physics.gpu_parts import FREE_CHANGES, SwitchingPhysics
+from wattune.plans.plan import Plan
 
 UNKNOWN_LATENCY_S = 0.1
 """Slowest known median of a change of the core clock; used for a GPU whose own is not known."""

@@ -14,11 +14,11 @@ import numpy as np
 from wattune.core.errors import Infeasible
 from wattune.core.frontier import Frontier, Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.levels.layer.costs import LayerCosts
 from wattune.levels.layer.planner import IDEAL, SEGMENTS, SINGLE, RooflineTimes, plan_layers
 from wattune.levels.layer.playback import play
 from wattune.levels.layer.switching import SwitchCost, switches_of
+from wattune.plans.plan import Plan
 
 WORTH = 0.01
 """Share of the default's energy that switching must save beyond the best single setting before it pays."""

@@ -299,13 +299,17 @@ def _compared(
 
 
 def _counted(window: Window) -> float | None:
-    """Return the steps that were counted in a window; None where a stall shows in it, which is no part of steps."""
+    """Return the steps of a window by its count, with those that fit into the time of their delays.
+
+    None where a stall shows in it, which is no part of steps.
+    """
     if not window.steps or window.steps <= 0:
         return None
+    steps = window.steps / (1.0 - window.delayed)
     if window.step_time_s is None:
-        return window.steps
-    stalled_s = window.total.time_s - window.steps * window.step_time_s
-    return window.steps if abs(stalled_s) <= MOST_STALLED * window.total.time_s else None
+        return steps
+    stalled_s = window.total.time_s - steps * window.step_time_s
+    return steps if abs(stalled_s) <= MOST_STALLED * window.total.time_s else None
 
 
 def _for_as_long(unit: Measurement, had_s: float, has_s: float) -> Measurement:

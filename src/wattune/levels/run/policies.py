@@ -33,7 +33,7 @@ class PolicyEntry:
         """Return what has to be installed before it can learn, in words; None where nothing is missing."""
         if not self.grows_trees:
             return None
-        from wattune.search.boosted_trees import MISSING, installed
+        from wattune.response.boosted_trees import MISSING, installed
 
         return None if installed() else MISSING
 

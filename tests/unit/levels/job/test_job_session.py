@@ -388,7 +388,7 @@ def test_an_end_that_cannot_be_written_is_taken_in_by_the_next_submission(jobs, 
         raise StoreError("the disk is full", hint="make room")
 
     with monkeypatch.context() as broken:
-        broken.setattr(type(jobs.job_store), "record_end", away)
+        broken.setattr(type(jobs.job_store), "add_ended_run", away)
         session.report(0.8)
         session.end()
     assert jobs.job_store.job_run(run.id).run.outcome is Outcome.RUNNING

@@ -9,11 +9,11 @@ import pytest
 
 from pipelines import planned_pipeline
 from wattune.core.errors import InputError, PlanError
-from wattune.levels.kernel.plan_file import parse_plan, plan_text
 from wattune.levels.layer.costs import simulated_costs
 from wattune.levels.layer.plan_file import LayerPlans, layer_plan_text, parse_layer_plans, read_layer_plans
 from wattune.levels.layer.planner import EXHAUSTIVE, SEGMENTS, plan_layers
 from wattune.levels.layer.switching import SwitchCost, charged, switches_of
+from wattune.levels.pipeline.plan_file import parse_plan, plan_text
 from wattune.physics.catalog import load_model
 from wattune.workloads.catalog import make_workload
 

@@ -8,7 +8,6 @@ import pytest
 
 from wattune.core.errors import InputError
 from wattune.core.frontier import Frontier
-from wattune.core.plan import Plan
 from wattune.core.workload import Pipe, Workload
 from wattune.levels.layer.costs import ALL_REDUCE, LayerCosts, simulated_costs
 from wattune.levels.layer.planner import (
@@ -27,6 +26,7 @@ from wattune.levels.layer.transfer import columns_to_measure, layer_class, trans
 from wattune.levels.layer.verdict import judge, within_when_played
 from wattune.physics.catalog import load_model
 from wattune.physics.spend import tabulate
+from wattune.plans.plan import Plan
 from wattune.workloads.catalog import make_layers
 
 GPU = load_model("a4000")

@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from fakes import FakeGpu
 from wattune.control.stamps import HostStamp
 from wattune.core.errors import PlanError
-from wattune.core.plan import Operation, Plan, StageChoice, WorkGraph
 from wattune.core.setting import Setting
 from wattune.levels.layer.player import LayerPlayer, LayerProgram, MadeFor, Request, RequestGate, due_times
 from wattune.levels.layer.switching import FREE, SwitchCost
+from wattune.plans.plan import Operation, Plan, StageChoice, WorkGraph
 
 LOW, HIGH = Setting(900), Setting(1410)
 NAMES = ("forward/a", "forward/b", "backward/b", "backward/a", "optimizer")

@@ -11,8 +11,8 @@ from wattune.core.gpu_spec import ClockTable, GpuSpec
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.levels.run.gpoeo.models import FEATURES, PredictionTable, band_columns, reference_setting, train
 from wattune.physics.catalog import load_model
-from wattune.search import boosted_trees
-from wattune.search.boosted_trees import Growth
+from wattune.response import boosted_trees
+from wattune.response.boosted_trees import Growth
 
 WHOLE = load_model("3080ti").spec()
 SPEC = replace(WHOLE, clocks=tuple(replace(table, sm_mhz=table.sm_mhz[::5]) for table in WHOLE.clocks[:4]))

@@ -13,13 +13,13 @@ import torch
 from torch import nn
 from torch.nn import functional
 
-from wattune.core.plan import Plan
 from wattune.core.workload import Workload
 from wattune.devices.gpu import Gpu
 from wattune.integrations.torch.layers.playing import played_layers
 from wattune.integrations.torch.layers.tracing import trace_layers
 from wattune.levels.layer.listener import CHECKED_PASSES
 from wattune.levels.layer.switching import SwitchCost
+from wattune.plans.plan import Plan
 
 CLASSES = 10
 

@@ -12,7 +12,6 @@ import torch
 from wattune.control.actuator import MAX_PENDING, Actuator, ActuatorThread, passes_by_itself
 from wattune.core.errors import PlanError
 from wattune.core.frontier import Trial
-from wattune.core.plan import Plan
 from wattune.devices.gpu import Gpu
 from wattune.integrations.cuda_stamp import stamps_on
 from wattune.integrations.torch.layers.calls import OPTIMIZER, WHOLE, heard, plain_model
@@ -22,6 +21,7 @@ from wattune.levels.layer.listener import LayerPlanListener
 from wattune.levels.layer.plan_file import LayerPlans, read_layer_plans
 from wattune.levels.layer.player import LayerProgram, MadeFor
 from wattune.levels.layer.switching import SwitchCost
+from wattune.plans.plan import Plan
 
 _STEPS_AHEAD = 4
 """Steps by which a program is at most ahead of its GPU; more would fill its memory."""

@@ -26,8 +26,7 @@ from wattune.render.chart import (
     Tone,
     default_series,
 )
-from wattune.render.frontier_view import cost_changes
-from wattune.render.quantity import Unit, counted, long_unit, number, unit_for
+from wattune.render.quantity import Unit, cost_changes, counted, long_unit, number, unit_for
 
 _WIDE = 8.0
 """Values that differ by more than this factor are drawn on a logarithmic axis."""

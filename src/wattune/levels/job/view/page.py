@@ -25,9 +25,18 @@ from wattune.levels.job.view.view_model import (
 )
 from wattune.physics.catalog import trust_of
 from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
-from wattune.render.frontier_view import cost_changes
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
-from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, percent, quantity, unit_for
+from wattune.render.quantity import (
+    UNKNOWN,
+    cost_changes,
+    counted,
+    duration,
+    footprint_words,
+    number,
+    percent,
+    quantity,
+    unit_for,
+)
 from wattune.render.svg import standalone
 
 _SHAPES = (Shape.CIRCLE, Shape.SQUARE, Shape.DIAMOND, Shape.TRIANGLE)

@@ -19,6 +19,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.objective import Objective
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff, total_footprint
+from wattune.levels.job.memory_fit import least_too_large
 from wattune.levels.job.policies import EpochsBand, JobPolicy
 from wattune.levels.job.profile import held_setting
 from wattune.levels.job.view.comparison import JobComparison, Share, compare
@@ -67,11 +68,13 @@ class SizeAccount:
 
 def runs_footprint(runs: Iterable[JobRun], tariff: Tariff) -> Footprint:
     """Return what runs come to, each at its own time of day."""
-    return total_footprint(
-        tariff.footprint(run.cost.energy_j, started_at=run.submitted_at or datetime.now(UTC), time_s=run.cost.time_s)
-        for run in runs
-        if run.cost is not None
-    )
+    known = ((run.submitted_at or datetime.now(UTC), run.cost) for run in runs if run.cost is not None)
+    return costs_footprint(known, tariff)
+
+
+def costs_footprint(costs: Iterable[tuple[datetime, Measurement]], tariff: Tariff) -> Footprint:
+    """Return what runs come to, from when each began and what it cost."""
+    return total_footprint(tariff.footprint(cost.energy_j, started_at=at, time_s=cost.time_s) for at, cost in costs)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,7 +138,7 @@ class JobView:
     @cached_property
     def barred(self) -> Mapping[int, str]:
         """The excluded sizes and why: out of memory here, always missed the target, or too many epochs expected."""
-        full = _out_of_memory(self.here)
+        full = least_too_large(self.memory.runs, self.gpu)
         barred = {size: OUT_OF_MEMORY for size in self.batch_sizes if full is not None and size >= full}
         for size in self.batch_sizes:
             outcomes = [run.outcome for run in self.memory.runs if run.batch_size == size]
@@ -282,17 +285,6 @@ def job_map(view: JobView) -> CostMap:
         chosen=None if view.setting is None or view.next_size is None else JobChoice(view.next_size, view.setting),
         reference=None if highest is None else expected.get(JobChoice(view.job.default_batch_size, highest)),
     )
-
-
-def _out_of_memory(runs: Sequence[JobRun]) -> int | None:
-    """Return the least size that did not fit, unless a later run of that size or a larger one reported an epoch."""
-    least: int | None = None
-    for run in runs:
-        if run.outcome is Outcome.OUT_OF_MEMORY:
-            least = run.batch_size if least is None else min(least, run.batch_size)
-        elif least is not None and run.epochs and run.batch_size >= least:
-            least = None
-    return least
 
 
 def _expected(epoch: Measurement, band: EpochsBand, base: EpochsBand | None) -> Measurement:

@@ -7,13 +7,13 @@ from itertools import groupby, pairwise
 
 from wattune.core.frontier import Trial
 from wattune.core.measurement import Measurement
-from wattune.core.plan import Plan
 from wattune.core.setting import Setting
 from wattune.levels.layer.comparison import LayerComparison, StrategyPlans, segments_of
 from wattune.levels.layer.costs import BACKWARD, FORWARD, LayerCosts
 from wattune.levels.layer.planner import EXHAUSTIVE, IDEAL, INTENSITY, SEGMENTS, SINGLE
 from wattune.levels.layer.switching import switches_of
 from wattune.levels.layer.view.words import SCOPE_WORDS, outside_words
+from wattune.plans.plan import Plan
 from wattune.render.chart import (
     Axis,
     Band,

@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 
 from wattune.core.gpu_spec import GpuSpec
 from wattune.core.setting import Setting
-from wattune.search.boosted_trees import DEFAULT_GROWTH, Floats, Growth, grow
+from wattune.response.boosted_trees import DEFAULT_GROWTH, Floats, Growth, grow
 
 FEATURES = ("tensor", "fp32", "dram", "sm")
 

@@ -1,1 +1,0 @@
-"""The kernel level: the frontier of a training pipeline, and plans for its GPUs."""

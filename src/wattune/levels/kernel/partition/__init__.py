@@ -1,1 +1,0 @@
-"""Partitions of a model: computation beside communication, their settings, searches and compositions."""

@@ -1,0 +1,1 @@
+"""The overlap level: computation beside communication in partitions of a model, their settings and searches."""

@@ -1,1 +1,0 @@
-"""Optimisers and regression models that levels share; pure and frozen."""
