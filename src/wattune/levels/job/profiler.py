@@ -200,7 +200,7 @@ class Profiler:
         """End an epoch, validation included, and take its measurement into account."""
         ended = self._read(0.0)
         if not self._all_steps and ended.counts is not None:
-            self._add_reading(self._by_epochs)
+            self._by_epochs.read(self._counters.readings, window=self._default_window)
             self._by_epochs.step(ended.ended_s, 1)
         if self._order.steps == 0:
             self._decide_on_epoch()
@@ -246,18 +246,16 @@ class Profiler:
         if not self._is_polled and (ended_s - self._read_s >= READ_S or self._steps == self._usual_steps):
             self._read(age_s)
             self._read_s = ended_s
-            self._add_reading(self._tally)
-
-    def _add_reading(self, tally: StepTally) -> None:
-        tally.read(self._counters.readings, setting=self._changes, is_default=self._holds_default)
+            self._tally.read(self._counters.readings, window=self._default_window)
 
     @property
-    def _holds_default(self) -> bool:
-        """Whether the setting is that without tuning, and has settled."""
+    def _default_window(self) -> int | None:
+        """The number of the present window at the setting without tuning, once that has settled; else None."""
         if self.setting not in self._default:
-            return False
+            return None
         now_s = self._time_s()
-        return self._set_s is None or (now_s is not None and now_s - self._set_s >= SETTLE.least_s)
+        is_settled = self._set_s is None or (now_s is not None and now_s - self._set_s >= SETTLE.least_s)
+        return self._changes if is_settled else None
 
     def _read(self, age_s: float) -> CounterRead:
         counts, now_s = self._counts(), self._time_s()
@@ -374,5 +372,5 @@ class Profiler:
         """Poll the counters; where that is done often, each move is a reading for the account."""
         counts = self._counters.poll()
         if self._is_polled and self._counters.moved:
-            self._add_reading(self._tally)
+            self._tally.read(self._counters.readings, window=self._default_window)
         return counts

@@ -3,7 +3,7 @@
 The energy counters are read when they move, or with a known age (`control.counter_edges`), and the steps by then are
 counted with the part of the one under way. A reading counts once a step has ended after it, so that none lies in a
 pause. Windows at the default setting are those of `wattune run`: the step time by the scatter of steps, the power by
-its variation and the moments at which the counters moved at both ends. Steps that a busy host delays are left out.
+its variation and the moments at which the counters moved at both ends.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from math import hypot, inf
 from statistics import median
 
-from wattune.control.state import StepTime, as_one, between
+from wattune.control.state import as_one, between
 from wattune.control.step_time import STALL, StepMarks
 from wattune.control.window_totals import Tally
 from wattune.core.job import StepAccount
@@ -120,8 +120,7 @@ class _Unplaced:
     """Readings of all GPUs at about one moment, after which no step has ended yet."""
 
     each: tuple[CountedReading, ...]
-    setting: int
-    is_default: bool
+    window: int | None
 
     @property
     def first_s(self) -> float:
@@ -141,12 +140,12 @@ class StepTally:
         self._since_s = inf
         """The end of the first step since the last pause."""
         self._count, self._cost = 0.0, _NONE_YET
-        """Of all segments at one setting without a pause but the present one."""
+        """Of all segments between pauses but the present one."""
         self._first: CountedReading | None = None
         self._last: CountedReading | None = None
         self._default: Tally | None = None
-        self._setting: int | None = None
-        """The number of the present one."""
+        self._number: int | None = None
+        """That of the present window at the default."""
         self._windows: list[tuple[float, Measurement]] = []
         """Steps, and the cost of a step, of the windows at the default that have ended."""
 
@@ -161,15 +160,17 @@ class StepTally:
         self._since_s = min(self._since_s, ended_s)
         self._place()
 
-    def read(self, each: tuple[CountedReading, ...], *, setting: int, is_default: bool) -> None:
-        """Add a reading of each GPU; `setting` is the number of the present one, `is_default` if it is the default."""
+    def read(self, each: tuple[CountedReading, ...], *, window: int | None) -> None:
+        """Add a reading of each GPU; `window` is the number of a window at the default that has settled by now."""
         if each and self._since_s < inf:
-            self._unplaced.append(_Unplaced(each, setting, is_default))
+            self._unplaced.append(_Unplaced(each, window))
             self._place()
 
     def pause(self) -> None:
         """Note that what follows the last step is a pause, until the end of the next one."""
-        self._end_segment()
+        if self._first is not None and self._last is not None:
+            more, cost = _between(self._first, self._last, self._gpus)
+            self._count, self._cost = self._count + more, self._cost + cost
         self._end_window()
         self._unplaced.clear()
         self._first = self._last = None
@@ -186,8 +187,10 @@ class StepTally:
 
     def account(self, total: int, *, unit: str = "step") -> StepAccount:
         """Return the account of the steps until now, of which there were so many."""
-        more, open_cost = self._present_segment()
-        exact, cost = self._count + more, self._cost + open_cost
+        exact, cost = self._count, self._cost
+        if self._first is not None and self._last is not None:
+            more, open_cost = _between(self._first, self._last, self._gpus)
+            exact, cost = exact + more, cost + open_cost
         count = round(exact)
         if not count:
             return StepAccount(total=total, unit=unit)
@@ -206,29 +209,23 @@ class StepTally:
             reading = as_one(one.each)
             steps = self._marks.steps_at(reading.exact_s)
             if one.first_s >= self._since_s and steps is not None and isinstance(reading, CountedReading):
-                self._add(replace(reading, steps=steps), one)
+                self._add(replace(reading, steps=steps), one.window)
 
-    def _add(self, reading: CountedReading, one: _Unplaced) -> None:
+    def _add(self, reading: CountedReading, window: int | None) -> None:
         if self._last is not None and (reading.energy_j or 0.0) < (self._last.energy_j or 0.0):
             since_s = self._since_s
             self.pause()  # the counter was set back
             self._since_s = since_s
-        if one.setting != self._setting:
-            self._end_segment()
-            self._first = self._last
-        if one.setting != self._setting or not one.is_default:
+        self._first, self._last = self._first or reading, reading
+        if window != self._number:
             self._end_window()
-        self._setting, self._first, self._last = one.setting, self._first or reading, reading
-        if not one.is_default:
+        self._number = window
+        if window is None:
             return
         if self._default is None:
             self._default = Tally.begun(reading, step_s=self._marks.usual_s)
         else:
             self._default = self._default.add(reading, DRIVER_DEFAULT)
-
-    def _end_segment(self) -> None:
-        more, cost = self._present_segment()
-        self._count, self._cost = self._count + more, self._cost + cost
 
     def _end_window(self) -> None:
         self._windows += self._present_window()
@@ -245,26 +242,13 @@ class StepTally:
         step_time = self._marks.between(window.first.exact_s, window.last.exact_s)
         share = UNSURE if step_time is None or step_time.relative_error is None else step_time.relative_error
         energy_share = hypot(share, (cost.energy_error_j or 0.0) / cost.energy_j)
-        own = (1.0 - _delayed(step_time)) / steps
-        time_s, energy_j = own * cost.time_s, own * self._gpus * cost.energy_j
+        time_s, energy_j = cost.time_s / steps, self._gpus * cost.energy_j / steps
         return ((steps, Measurement(time_s, energy_j, share * time_s, energy_share * energy_j)),)
 
-    def _present_segment(self) -> tuple[float, Measurement]:
-        """Return the steps of the present segment and their cost without delays of the host, which its error covers.
 
-        An error of the moment of a move is one of the energy.
-        """
-        first, last = self._first, self._last
-        if first is None or last is None or first is last:
-            return 0.0, _NONE_YET
-        mean, steps = between(first, last), (last.steps or 0.0) - (first.steps or 0.0)
-        delayed = _delayed(self._marks.between(first.exact_s, last.exact_s))
-        moments_j = self._gpus * mean.power_w * hypot(first.exact_error_s, last.exact_error_s)
-        time_s, energy_j = mean.time_s, self._gpus * mean.energy_j
-        own, unsure = 1.0 - delayed, abs(delayed)
-        errors = unsure * time_s, hypot(moments_j, unsure * energy_j)
-        return steps, Measurement(own * time_s, own * energy_j, *errors)
-
-
-def _delayed(step_time: StepTime | None) -> float:
-    return 0.0 if step_time is None else step_time.delayed
+def _between(first: CountedReading, last: CountedReading, gpus: int) -> tuple[float, Measurement]:
+    """Return the steps between two readings, and their cost: an error of the moment of a move is one of the energy."""
+    mean = between(first, last)
+    error_j = gpus * mean.power_w * hypot(first.exact_error_s, last.exact_error_s)
+    steps = (last.steps or 0.0) - (first.steps or 0.0)
+    return steps, Measurement(mean.time_s, gpus * mean.energy_j, 0.0, error_j)

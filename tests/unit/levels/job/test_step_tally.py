@@ -45,13 +45,13 @@ class Program(FakeGpu):
         return [one for one in ends_s if start_s < one <= end_s]
 
 
-def followed(program, until_s, *, late=lambda: 0.0, is_default=lambda _: True):
+def followed(program, until_s, *, late=lambda: 0.0, window=lambda _: 0):
     """The account of a program, whose counter and steps are looked at as late as given."""
     counters, tally, seen_s = PolledCounters((program,)), StepTally(1), 0.0
     while program.now_s < until_s:
         counters.poll()
         if counters.moved:
-            tally.read(counters.readings, setting=0, is_default=is_default(program.now_s))
+            tally.read(counters.readings, window=window(program.now_s))
         for end_s in program.steps_between(seen_s, program.now_s):
             if any(seen_s <= end <= end_s for _, end in program.pauses):
                 tally.pause()
@@ -86,7 +86,7 @@ def test_what_is_polled_late_has_an_error_that_holds(latest_s):
 
 def test_only_the_readings_of_a_window_show_the_default():
     program = Program()
-    account = followed(program, 30.0, is_default=lambda time_s: 10.0 < time_s < 20.0).account(total=200)
+    account = followed(program, 30.0, window=lambda time_s: 1 if 10.0 < time_s < 20.0 else None).account(total=200)
     assert account.default_count == pytest.approx(10.0 / STEP_S, abs=3)
     assert account.count == pytest.approx(30.0 / STEP_S, abs=5)
 
@@ -98,8 +98,7 @@ def test_a_program_that_was_slow_at_first_counts_from_its_last_window_on():
         slow = place <= 50
         time_s = 0.2 * place if slow else 10.0 + 0.1 * (place - 50)
         tally.step(time_s, 1)
-        reading = CountedReading(time_s=time_s, energy_j=200.0 * time_s, exact_s=time_s)
-        tally.read((reading,), setting=1 if slow else 2, is_default=True)
+        tally.read((CountedReading(time_s=time_s, energy_j=200.0 * time_s, exact_s=time_s),), window=1 if slow else 2)
     tally.begin_again()
     account = tally.account(total=100)
     assert account.count == account.default_count == 49
@@ -114,20 +113,3 @@ def test_a_counter_is_polled_once_a_refresh_where_its_moves_are_known():
     followed(program, 65.0)
     assert learned < 700
     assert len(program.polls) < 60 * 15
-
-
-def test_steps_that_the_host_delays_change_no_comparison():
-    """Two settings with the same steps, a few of which are delayed at the second alone."""
-    tally, time_s = StepTally(1), 0.0
-    tally.begin(0.0)
-    for place in range(1, 601):
-        tuned = place > 300
-        time_s += 0.1 + (0.06 if tuned and place % 60 == 7 else 0.0)
-        tally.step(time_s, 1)
-        reading = CountedReading(time_s=time_s, energy_j=200.0 * time_s, exact_s=time_s)
-        tally.read((reading,), setting=int(tuned), is_default=not tuned)
-    account = tally.account(total=600)
-    own, default = account.cost / account.count, account.default_cost / account.default_count
-    assert own.time_s == pytest.approx(default.time_s, rel=1e-3)
-    assert own.energy_j == pytest.approx(default.energy_j, rel=1e-3)
-    assert own.time_error_s == pytest.approx(5 * 0.06 / 600, rel=0.1)  # the delays could be work
