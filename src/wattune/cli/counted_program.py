@@ -25,7 +25,7 @@ from wattune.process.patterns import StepPattern
 from wattune.process.printed_steps import OutputFollower
 from wattune.process.program import Program, ProgramEnd
 from wattune.process.step_file import OPTIMIZER, UNFOLLOWED, StepFile, StepFollower, is_followed, is_unfollowed
-from wattune.process.watched import POLL_S, run_counted
+from wattune.process.watched import rarer_waits, run_counted
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +164,7 @@ class CountedRun:
         if file is not None and self._command.injects:
             program = replace(program, environment=file.environment(program.variables))
         if file is None or pattern is None:
-            self.end = program.run(self._poll, wait_s=POLL_S)
+            self.end = program.run(self._poll, wait_s=rarer_waits())
         else:
             file.want_all_text()
             copied = file if self._command.injects else None

@@ -7,6 +7,7 @@ old a value is, and one poll for each refresh is enough. A poll that comes late,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from math import ceil
 
@@ -137,3 +138,41 @@ class CounterEdges:
             # A move that is due at about now has not come yet.
             return FINE_S if age_s <= doubt_s and not self.moved else max(left_s - doubt_s, FINE_S)
         return left_s + doubt_s + self.refresh.period_s * max(ceil((rest_s - left_s) / self.refresh.period_s), 0)
+
+
+class PolledCounters:
+    """The energy counters of the GPUs of one process, each with the moment at which it moved last."""
+
+    def __init__(self, gpus: Sequence[Gpu]) -> None:
+        self._gpus = tuple(gpus)
+        self._edges = [CounterEdges.of(gpu) for gpu in gpus]
+
+    def poll(self) -> tuple[Count, ...]:
+        """Poll each counter, and return the counts as they were read."""
+        counts = tuple(gpu.count() for gpu in self._gpus)
+        self._edges = [edges.polled(count) for edges, count in zip(self._edges, counts, strict=True)]
+        return counts
+
+    @property
+    def moved(self) -> bool:
+        """Whether the last poll found that the counter of the first GPU has moved."""
+        return self._edges[0].moved
+
+    @property
+    def readings(self) -> tuple[CountedReading, ...]:
+        """The values of the last poll, each at the moment at which it was exact; none before all have moved."""
+        if any(one.error_s > one.period_s / 2 for one in self._edges):
+            return ()
+        return tuple(
+            CountedReading(
+                time_s=one.last.time_s, energy_j=one.last.energy_j, exact_s=one.edge_s, exact_error_s=one.error_s
+            )
+            for one in self._edges
+            if one.last is not None
+        )
+
+    def wait_s(self, rest_s: float) -> float:
+        """Return the time until the next poll: close to a move while these are not known well, or else after one."""
+        closely = any(one.is_doubtful for one in self._edges)
+        waits_s = [one.wait_s(closely=closely, rest_s=rest_s) for one in self._edges]
+        return min(waits_s) if closely else waits_s[0]

@@ -112,6 +112,23 @@ class StepMarks:
             return StepsDone(self._counts[-1], self._times_s[-1], step_s) if self._counts else None
 
     @property
+    def ended_s(self) -> float:
+        """The end of the last step; before all times where there was none."""
+        with self._lock:
+            return self._times_s[-1] if self._times_s else float("-inf")
+
+    def steps_at(self, time_s: float) -> float | None:
+        """Return the steps by a time, with the part of the one under way; None where no mark is before or after it."""
+        with self._lock:
+            place = bisect_right(self._times_s, time_s)
+            if not place or time_s > self._times_s[-1]:
+                return None
+            if place == len(self._times_s):
+                return float(self._counts[-1])
+            (low_s, high_s), (low, high) = self._times_s[place - 1 : place + 1], self._counts[place - 1 : place + 1]
+        return low + (high - low) * (time_s - low_s) / (high_s - low_s)
+
+    @property
     def usual_s(self) -> float | None:
         """The mean time of the latest steps; None of fewer than two."""
         with self._lock:

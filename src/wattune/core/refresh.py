@@ -62,6 +62,16 @@ class Refresh:
         drift_s = abs(time_s - self.edge_s) / self.period_s * self.period_error_s
         return min(self.edge_error_s + drift_s + READ_S, self.period_s)
 
+    def is_known(self, time_s: float) -> bool:
+        """Return whether the phase is known at this time."""
+        return self.age_error_s(time_s) < self.period_s / 4
+
+    def still_s(self, time_s: float) -> float:
+        """Return how long a counter that was read at this time stands still; 0 where that is not known."""
+        if not self.is_known(time_s) or self.is_blind(time_s):
+            return 0.0
+        return max(self.period_s - self.age_s(time_s) - self.age_error_s(time_s), 0.0)
+
     def observed(self, edge_s: float, error_s: float) -> Refresh:
         """Return the refresh after one more observed edge.
 

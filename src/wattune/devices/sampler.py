@@ -6,7 +6,8 @@ import threading
 import time
 
 from wattune.core.errors import DeviceError
-from wattune.core.reading import Reading, Trace
+from wattune.core.reading import Count, Reading, Trace
+from wattune.core.refresh import Refresh
 from wattune.devices.gpu import Gpu
 
 DEFAULT_INTERVAL_S = 0.02
@@ -23,14 +24,15 @@ MEMORY = 50
 class Sampler:
     """Reads every GPU at an interval and keeps new readings: `with Sampler(gpus) as sampler: ...; sampler.traces`.
 
-    While the energy counter stands still the sensors repeat their old values, which are not read.
+    While the energy counter stands still the sensors repeat their old values, which are not read. Counters whose
+    next move is known are left alone until then.
     """
 
     def __init__(self, gpus: tuple[Gpu, ...], *, interval_s: float = DEFAULT_INTERVAL_S) -> None:
         self._gpus = gpus
         self._interval_s = interval_s
         self._readings: list[list[Reading]] = [[] for _ in gpus]
-        self._counted_j: list[float | None] = [None for _ in gpus]
+        self._last: list[Count | None] = [None for _ in gpus]
         self._failures: list[DeviceError | None] = [None for _ in gpus]
         self._sample_s = 0.0
         self._begun, self._ended = threading.Event(), threading.Event()
@@ -66,11 +68,17 @@ class Sampler:
         while True:
             ticks = max(ticks + 1, int((time.monotonic() - start_s) / self._interval_s))
             rest_s = cost_s / MOST_SHARE if cost_s > MOST_SHARE * self._interval_s else 0.0
-            if self._ended.wait(max(start_s + ticks * self._interval_s - time.monotonic(), rest_s)):
+            if self._ended.wait(max(start_s + ticks * self._interval_s - time.monotonic(), rest_s, self._still_s)):
                 return
             self._sample()
             samples, before_s, cpu_s = samples + 1, cpu_s, time.thread_time()
             cost_s += (cpu_s - before_s - cost_s) / min(samples, MEMORY)
+
+    @property
+    def _still_s(self) -> float:
+        """Seconds in which no counter moves; 0 where that is not known of one."""
+        pairs = [(gpu.refresh, last) for gpu, last in zip(self._gpus, self._last, strict=True)]
+        return min(0.0 if known is None or last is None else known.still_s(last.time_s) for known, last in pairs)
 
     def _sample(self) -> None:
         begun_s = time.monotonic()
@@ -87,8 +95,20 @@ class Sampler:
 
     def _read(self, index: int, gpu: Gpu) -> None:
         """Add a reading if the counter has moved; reading the counter costs a tenth of a full reading."""
-        counted_j = gpu.count().energy_j
-        if counted_j == self._counted_j[index]:
+        before, now = self._last[index], gpu.count()
+        self._last[index] = now
+        if before is not None and now.energy_j == before.energy_j:
             return
-        self._counted_j[index] = counted_j
+        if before is not None:
+            gpu.refresh = _renewed(gpu.refresh, before.time_s, now.time_s)
         self._readings[index].append(gpu.read())
+
+
+def _renewed(refresh: Refresh | None, before_s: float, now_s: float) -> Refresh | None:
+    """Return the refresh of a counter that moved between two reads, which show the moment where it was lost since."""
+    error_s = (now_s - before_s) / 2
+    if refresh is None or refresh.edge_error_s >= refresh.period_s:
+        return refresh  # it never was known
+    if refresh.is_known(now_s) or error_s >= refresh.period_s / 4:
+        return refresh
+    return refresh.observed(before_s + error_s, error_s)

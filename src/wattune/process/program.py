@@ -30,6 +30,8 @@ if TYPE_CHECKING:
 
 HANDLED_S = 0.5
 """Longest time until a signal that did not interrupt the wait for a program is handled."""
+Waits = Callable[[], float]
+"""Returns how long to wait next, in seconds."""
 GRACE_S = 25.0
 """From SIGTERM to SIGKILL. Kubernetes and Slurm wait for 30 s: GPUs are to be restored before."""
 
@@ -91,8 +93,8 @@ class Program:
         printing = self.variables.get("PYTHONUNBUFFERED") or "1"
         return replace(self, environment={**self.variables, "PYTHONUNBUFFERED": printing})
 
-    def run(self, meanwhile: Callable[[], None] | None = None, *, wait_s: float = HANDLED_S) -> ProgramEnd:
-        """Run it, call `meanwhile` every `wait_s`, and return how it ended."""
+    def run(self, meanwhile: Callable[[], None] | None = None, *, wait_s: Waits = lambda: HANDLED_S) -> ProgramEnd:
+        """Run it, call `meanwhile` after each `wait_s`, and return how it ended."""
         with self.started() as running:
             running.wait(meanwhile, wait_s=wait_s)
             return running.end()
@@ -196,8 +198,8 @@ class Running:
     def has_ended(self) -> bool:
         return self.process.poll() is not None
 
-    def wait(self, meanwhile: Callable[[], None] | None = None, *, wait_s: float = HANDLED_S) -> None:
-        """Wait for its end while signals are handled, and call `meanwhile` every `wait_s`.
+    def wait(self, meanwhile: Callable[[], None] | None = None, *, wait_s: Waits = lambda: HANDLED_S) -> None:
+        """Wait for its end while signals are handled, and call `meanwhile` after each `wait_s`.
 
         `process.wait()` is not interrupted by a signal that arrives just before the system call or in another thread,
         and Python would run its handler only after the end of the process.
@@ -262,8 +264,8 @@ class Running:
         signal.signal(signal.SIGTSTP, self._handle)
 
 
-def _until_ended(process: subprocess.Popen[bytes], wait_s: float) -> Iterator[None]:
-    """Yield every `wait_s` until a process has ended."""
+def _until_ended(process: subprocess.Popen[bytes], wait_s: Waits) -> Iterator[None]:
+    """Yield after each `wait_s` until a process has ended."""
     try:
         ended = os.fdopen(os.pidfd_open(process.pid))
     except (AttributeError, OSError):  # not on this system, or not allowed in this container
@@ -274,7 +276,7 @@ def _until_ended(process: subprocess.Popen[bytes], wait_s: float) -> Iterator[No
     poll = select.poll()
     with ended:
         poll.register(ended, select.POLLIN)
-        while not poll.poll(1000 * wait_s):
+        while not poll.poll(1000 * wait_s()):
             yield
     process.wait()
 

@@ -148,23 +148,20 @@ class StepFile:
         return _writes(ring[start:end] if start < end else ring[start:] + ring[:end])
 
     def _value(self, start: int) -> list[int]:
-        return self._values(start, 1)[0]
+        return next(self._values(start, 1))
 
-    def _values(self, start: int, count: int) -> list[list[int]]:
-        """Read slots; the count and the time of each are of the same step. What the file lacks is zero."""
-        values = self._read_slots(start, count)
-        for _ in range(TRIES):
-            again = self._read_slots(start, count)
-            if again == values:
-                break
-            values = again
-        return values
-
-    def _read_slots(self, start: int, count: int) -> list[list[int]]:
+    def _values(self, start: int, count: int) -> Iterator[list[int]]:
+        """Yield the numbers of slots, the count and the time of each of the same step. What the file lacks is zero."""
         size = count * injected.SLOT
-        numbers = memoryview(os.pread(self.descriptor, size, start).ljust(size, b"\0")).cast("Q").tolist()
-        width = injected.SLOT // 8
-        return [numbers[place : place + width] for place in range(0, len(numbers), width)]
+        data = os.pread(self.descriptor, size, start)
+        for _ in range(TRIES):
+            again = os.pread(self.descriptor, size, start)
+            if again == data:
+                break
+            data = again
+        numbers, width = memoryview(data.ljust(size, b"\0")).cast("Q"), injected.SLOT // 8
+        for place in range(0, len(numbers), width):
+            yield numbers[place : place + width].tolist()
 
 
 def _empty_file(owner: int | None) -> tuple[RunFolder, int]:
@@ -312,7 +309,7 @@ class StepFollower:
             return None
         own = next((one for one in candidates if self._follows(one)), None)
         newest = max(candidates, key=lambda one: one.time_s)
-        if own is None or (is_gone(own.pid) and newest.time_s > own.time_s) or _is_silent(own, newest):
+        if own is None or (newest.time_s > own.time_s and is_gone(own.pid)) or _is_silent(own, newest):
             return next(one for one in candidates if one.time_s >= newest.time_s - _TOGETHER_S)
         return own
 

@@ -22,12 +22,20 @@ from wattune.process.patterns import (
     StepPattern,
     StepReport,
 )
-from wattune.process.program import Program, ProgramEnd, Running
+from wattune.process.program import Program, ProgramEnd, Running, Waits
 from wattune.process.python_command import loads_hook
 from wattune.process.step_file import NewSteps, StepFile
 
 POLL_S, PHASES_S = 0.05, 0.01
 """The time between two looks at what it reports: lines have their own times, but a phase may need its clock soon."""
+RARE_S = 0.1
+"""The same after ten seconds, where a program counts its steps itself."""
+
+
+def rarer_waits() -> Waits:
+    """Return waits that become longer with the age of a program: a short one has few steps, which are needed early."""
+    begun_s = time.monotonic()
+    return lambda: min(max((time.monotonic() - begun_s) / 100, POLL_S), RARE_S)
 
 
 @dataclass(frozen=True, slots=True)
@@ -185,7 +193,7 @@ def run_counted(
         return GO_ON
 
     wait_s = POLL_S if len(patterns) == 1 else PHASES_S
-    end = run_watched(program, watch, take, warn=warn, on_wait=on_wait, wait_s=wait_s)
+    end = run_watched(program, watch, take, warn=warn, on_wait=on_wait, wait_s=lambda: wait_s)
     if steps.matched:
         return end, None
     where = "" if watch.relays(program.command) else " that its Python printed (--no-inject searches all output)"
@@ -199,13 +207,13 @@ def run_watched(
     *,
     warn: Callable[[str], object],
     on_wait: Callable[[], None] = lambda: None,
-    wait_s: float = POLL_S,
+    wait_s: Waits = lambda: POLL_S,
 ) -> ProgramEnd:
     """Run a program, call `answer` with each report in this thread, and return how the program ended.
 
-    `on_wait` is called every `wait_s` at least, and before each report, until a signal asks wattune to end. Where an
-    answer is to stop, the program has its time to end by itself, then gets SIGTERM, and later SIGKILL; so it does where
-    wattune fails.
+    `on_wait` is called after each `wait_s` at least, and before each report, until a signal asks wattune to end. Where
+    an answer is to stop, the program has its time to end by itself, then gets SIGTERM, and later SIGKILL; so it does
+    where wattune fails.
     """
     with ExitStack() as stack:
         file, relay = None if watch.file is None else MetricFile(watch.file), None
@@ -257,7 +265,7 @@ class _Watched:
     _answer_s: float = 0.0
     """The time that the last answer took; from a signal on, that and all that followed."""
 
-    def follow(self, wait_s: float) -> None:
+    def follow(self, wait_s: Waits) -> None:
         """Answer reports until the program has ended, and then what is left of them."""
 
         def meanwhile() -> None:
@@ -316,6 +324,6 @@ def run_printed(program: Program, say: Callable[[str], object]) -> ProgramEnd:
             for line in (line for found in lines.new(ended=ended).values() for line in found):
                 say(line.text)
 
-        end = _relayed(program, relay, searched=False).run(print_new, wait_s=POLL_S)
+        end = _relayed(program, relay, searched=False).run(print_new, wait_s=lambda: POLL_S)
         print_new(ended=True)
         return end

@@ -13,6 +13,7 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.tariff import Tariff
 from wattune.levels.job.policy import WattuneJobPolicy
+from wattune.levels.job.step_tally import LEAST_ERROR
 from wattune.levels.job.view.page import job_file
 from wattune.levels.job.view.view_model import JobView, gpus_of
 
@@ -96,7 +97,7 @@ def test_an_account_adds_up():
 def test_the_error_of_a_saving_is_that_of_the_default_and_of_its_epochs():
     only_default = account(JOB, JobMemory(RUNS[:1]), GPU).energy_share
     assert only_default.percent == pytest.approx(100 * (9_000 / 12_000 - 1))
-    assert only_default.error_percent == pytest.approx(75 * hypot(0.005, 1.96 * 0.002), rel=0.1)
+    assert only_default.error_percent == pytest.approx(75 * hypot(0.005, 1.96 * LEAST_ERROR, 10 / 4500), rel=0.02)
     another_size = account(JOB, JobMemory(RUNS[:2]), GPU).energy_share
     assert another_size.error_percent > 8  # of one run, nobody knows how its epochs scatter
 

@@ -64,3 +64,14 @@ def test_a_lost_phase_is_not_used():
     assert lost.age_error_s(100) == 0.1
     _, error_j = spent_j(held(50, 100), held(51, 100), lost)
     assert error_j == pytest.approx(10, rel=0.15)
+
+
+def test_a_counter_stands_still_until_its_next_move_and_not_where_that_is_unknown():
+    refresh = Refresh(0.1, 0.0, 1e-6, 0.001)
+    for time_s in (0.53, 7.96, 20.05):
+        moves_s = time_s + refresh.still_s(time_s)
+        assert 0 < moves_s - time_s < 0.1
+        assert moves_s == pytest.approx(round(moves_s, 1), abs=0.002)
+        assert moves_s <= round(moves_s, 1)
+    assert refresh.still_s(0.5001) == 0  # it may move just now
+    assert Refresh(0.1, 0.0, period_error_s=0.01).still_s(100.03) == 0

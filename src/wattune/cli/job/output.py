@@ -18,9 +18,8 @@ from wattune.core.measurement import Measurement
 from wattune.core.setting import Setting
 from wattune.core.tariff import Footprint, Tariff
 from wattune.levels.job.view.charts import epochs_lines
-from wattune.levels.job.view.comparison_words import comparison_words
 from wattune.levels.job.view.cost_map import map_lines
-from wattune.levels.job.view.view_model import ENDS, JobView, gpu_label, job_map, runs_footprint
+from wattune.levels.job.view.view_model import ENDS, JobView, comparison_words, gpu_label, job_map, runs_footprint
 from wattune.render.quantity import UNKNOWN, counted, duration, footprint_words, number, quantity
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from wattune.cli.job.program import JobProgram
-from wattune.cli.job.steps import POLL_S, ProgramSteps
+from wattune.cli.job.steps import ProgramSteps
 from wattune.control.actuator import restored_if_slow
 from wattune.core.errors import InputError
 from wattune.core.job import JobRun, Outcome
@@ -63,6 +63,7 @@ class ReportListener:
     def _count(self, report: AnyReport, age_s: float) -> None:
         match report:
             case Report() if self._counted.is_new(report):
+                self._steps.follow()
                 self._counted = self._counted.reported(report)
                 self.reports += 1
                 self._live.report(report.metric)
@@ -157,7 +158,9 @@ def _attempt(program: JobProgram, live: RecurringRun, patience: Patience, *, rep
         with counted as (steps, hooked):
             listener = ReportListener(live, steps, linger_s=patience.linger_s, warn=say)
             started = replace(started, environment=hooked(started.variables))
-            ending = run_watched(started, watch, listener.take, warn=say, on_wait=steps.follow, wait_s=POLL_S)
+            ending = run_watched(
+                started, watch, listener.take, warn=say, on_wait=steps.turn, wait_s=lambda: steps.wait_s
+            )
         why = "" if live.verdict is None else live.verdict.why
         with restored_if_slow(program.gpus):
             run = live.end(listener.outcome(ending))

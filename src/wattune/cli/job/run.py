@@ -121,6 +121,9 @@ def run(
     The program keeps its input and output. It is ended when the target is reached, or when it costs more than training
     with another batch size would; then the next attempt starts automatically.
     """
+    from wattune.cli.run.processor_time import load_matrices
+
+    load_matrices()
     from wattune.cli.gpus import open_gpus
     from wattune.cli.job.program import (
         JobProgram,

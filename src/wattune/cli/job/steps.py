@@ -21,8 +21,9 @@ if TYPE_CHECKING:
     from wattune.levels.job.session import RecurringRun
 
 POLL_S = 0.02
-"""Between two looks at the counters of steps and energy: a thousandth of a window of 20 s."""
-
+"""The moment of a move of the energy counters is known as well as this at least."""
+STEPS_S, SOON_S = 0.1, 0.03
+"""Between two reads of the counted steps; those that are due so soon are read together with the counters."""
 REST = 50.0
 """Counters that a slow driver reads are left alone for so many times as long: this thread passes output on too."""
 
@@ -43,7 +44,7 @@ class ProgramSteps:
         self._live, self._watch, self._warn = live, watch, warn
         self._now_s = time_of(live.gpus[0])
         self._passed_on = 0
-        self._poll_at_s = float("-inf")
+        self._poll_at_s = self._follow_at_s = float("-inf")
 
     @classmethod
     @contextmanager
@@ -66,13 +67,24 @@ class ProgramSteps:
         """Count steps that the program reported so long ago."""
         self._with_time(lambda now_s: self._watch.report(now_s - age_s, count))
 
-    def follow(self) -> None:
-        """Count the steps that the program's Python has counted, and look at the energy counters."""
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the next turn."""
+        return max(min(self._poll_at_s, self._follow_at_s) - time.monotonic(), 0.0)
+
+    def turn(self) -> None:
+        """Do what is due: look at the energy counters, and count the steps that the program's Python has counted."""
         begun_s = time.monotonic()
         if begun_s >= self._poll_at_s:
             self._live.poll()
             ended_s = time.monotonic()
-            self._poll_at_s = ended_s + REST * (ended_s - begun_s)
+            self._poll_at_s = ended_s + max(self._live.wait_s, REST * (ended_s - begun_s))
+        if begun_s >= self._follow_at_s - SOON_S:
+            self._follow_at_s = begun_s + STEPS_S
+            self.follow()
+
+    def follow(self) -> None:
+        """Count the steps that the program's Python has counted by now."""
         self._with_time(self._follow)
 
     def _follow(self, now_s: float) -> None:

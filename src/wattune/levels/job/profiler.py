@@ -16,6 +16,7 @@ from enum import IntEnum
 from math import isnan, nan
 
 from wattune.control.actuator import actuator_for
+from wattune.control.counter_edges import PolledCounters
 from wattune.control.ranks import SETTING_SIZE, Agreement, Numbers, Ranks, error_text, setting_numbers, setting_of
 from wattune.core.errors import DeviceError, NotSupported, SettingRefused
 from wattune.core.frontier import History
@@ -25,13 +26,16 @@ from wattune.core.reading import Count
 from wattune.core.setting import DRIVER_DEFAULT, Setting
 from wattune.devices.gpu import Gpu, time_of
 from wattune.levels.job.profiling import SETTLE, Interval, ProfileHeld, ProfilingProgress, SettingProfiling
-from wattune.levels.job.step_tally import INTERVAL_S, CounterRead, Pauses, StepTally, cost_between
+from wattune.levels.job.step_tally import CounterRead, Pauses, StepTally, cost_between
 
 READS = 8
 """Reads of the counters between two decision points, so that the end of an epoch loses at most an eighth of one."""
 
-FRESH_S = 0.05
-"""A look at the counters is too old after this: a slow driver or a busy machine has come between."""
+READ_S = 1.0
+"""Between two reads of counters that are not polled: each of them errs by half a refresh."""
+REST_S, HELD_REST_S = 0.08, 0.4
+"""Between two polls at least, where the counters need none: with a refresh of a tenth of a second each move is seen
+while settings are measured."""
 STILL_S = 1.0
 """Ten refreshes of the slowest counters."""
 
@@ -83,8 +87,9 @@ class Profiler:
         warn: Callable[[str], None],
         synchronise: Callable[[], None] | None = None,
         needs_steps: bool = False,
+        is_polled: bool = False,
     ) -> None:
-        """`needs_steps` where epochs without steps show nothing of a setting."""
+        """`needs_steps` where epochs without steps show nothing of a setting; `is_polled` where `poll` is called."""
         self._policy, self._gpus, self._warn, self._needs_steps = policy, tuple(gpus), warn, needs_steps
         self.agreement = Agreement(ranks)
         self._opened = ExitStack()
@@ -106,15 +111,16 @@ class Profiler:
         self._joined = False
         self._steps = self._all_steps = self._epochs = 0
         self._usual_steps: int | None = None
-        self._moved: tuple[Count, ...] | None = None
-        self._polled_s: float | None = None
+        self._counters, self._is_polled, self._read_s = PolledCounters(self._gpus), is_polled, float("-inf")
         self._now_s = time_of(self._gpus[0])
         self._set_s: float | None = None
+        self._default = (None, max(policy.candidates, default=None))
+        """The settings without tuning."""
+        self._changes = 0
+        """Of the setting."""
         self._pauses, self._has_paused = Pauses(), False
-        period_s = policy.windows.counter_period_s
-        self._tally = StepTally(counter_period_s=period_s)
-        self._by_epochs = StepTally(counter_period_s=period_s, interval_s=0.0)
-        """The same for programs that report no steps."""
+        self._tally, self._by_epochs = StepTally(len(self._gpus)), StepTally(len(self._gpus))
+        """The account of steps, and that of epochs for programs that report no steps."""
 
     @property
     def is_over(self) -> bool:
@@ -148,25 +154,30 @@ class Profiler:
             return self._tally.account(self._all_steps)
         return self._by_epochs.account(self._epochs, unit="epoch")
 
+    @property
+    def wait_s(self) -> float:
+        """Seconds until the counters are to be polled again."""
+        return self._counters.wait_s(REST_S if self.is_searching else HELD_REST_S)
+
     def begin_epoch(self) -> None:
         """Begin an epoch. The first one sets the first setting."""
         if not self._epochs:
             self._decide(lambda: _NOTHING, lambda _: self._policy.start())
+            begun_s = self._time_s()
+            if begun_s is not None:
+                self._by_epochs.begin(begun_s)
         self._epochs += 1
         self._steps = 0
         self._before = self._last = None
-        self._began = None if self._epochs == 1 else self._read(0.0)
+        began = self._read(0.0)
+        self._began = None if self._epochs == 1 else began
 
     def poll(self) -> None:
         """Look whether the counters have moved: a count is far more exact when its age is known."""
-        counts, self._polled_s = self._count_all(), self._time_s()
-        if counts is None:
-            self._moved = None
-        elif self._moved is None:
-            self._moved = counts
-        else:
-            pairs = zip(self._moved, counts, strict=True)
-            self._moved = tuple(now if now.energy_j != known.energy_j else known for known, now in pairs)
+        try:
+            self._count_all()
+        except Exception:  # of a device or its driver, which shows at the next decision
+            self._tally.pause()
 
     def step(self, count: int = 1, *, age_s: float = 0.0) -> None:
         """Count iterations, the last of which ended so long ago, and at a decision point agree on the next setting."""
@@ -187,9 +198,10 @@ class Profiler:
 
     def end_epoch(self) -> None:
         """End an epoch, validation included, and take its measurement into account."""
-        if not self._all_steps:
-            ended = replace(self._read(0.0), steps=self._epochs)
-            self._by_epochs.read(ended, is_default=self._holds_default)
+        ended = self._read(0.0)
+        if not self._all_steps and ended.counts is not None:
+            self._by_epochs.read(self._counters.readings, window=self._default_window)
+            self._by_epochs.step(ended.ended_s, 1)
         if self._order.steps == 0:
             self._decide_on_epoch()
         elif self.is_searching:
@@ -220,7 +232,7 @@ class Profiler:
         return self._steps == self._usual_steps or (last is not None and self._all_steps - last.steps >= every)
 
     def _follow(self, count: int, age_s: float) -> None:
-        """Take account of steps: at the end of a pause, and then once a second."""
+        """Take account of steps, and read counters that are not polled once a second."""
         now_s = self._time_s()
         if now_s is None:
             return
@@ -230,17 +242,20 @@ class Profiler:
             self._tally.pause()
         if self._epochs == 1 and self._began is None:
             self._began = self._read(age_s)
-        latest_s = self._tally.latest_s
-        if latest_s is None or ended_s - latest_s >= INTERVAL_S or self._steps == self._usual_steps:
-            self._tally.read(self._read(age_s), is_default=self._holds_default)
+        self._tally.step(ended_s, count)
+        if not self._is_polled and (ended_s - self._read_s >= READ_S or self._steps == self._usual_steps):
+            self._read(age_s)
+            self._read_s = ended_s
+            self._tally.read(self._counters.readings, window=self._default_window)
 
     @property
-    def _holds_default(self) -> bool:
-        """Whether the setting is that without tuning, and has settled."""
-        if self.setting not in (None, max(self._policy.candidates, default=None)):
-            return False
+    def _default_window(self) -> int | None:
+        """The number of the present window at the setting without tuning, once that has settled; else None."""
+        if self.setting not in self._default:
+            return None
         now_s = self._time_s()
-        return self._set_s is None or (now_s is not None and now_s - self._set_s >= SETTLE.least_s)
+        is_settled = self._set_s is None or (now_s is not None and now_s - self._set_s >= SETTLE.least_s)
+        return self._changes if is_settled else None
 
     def _read(self, age_s: float) -> CounterRead:
         counts, now_s = self._counts(), self._time_s()
@@ -322,8 +337,7 @@ class Profiler:
         self._is_confirmed = self._order.setting == before.setting
         if self._is_confirmed:
             return
-        self._tally.change()
-        self._by_epochs.change()
+        self._changes += 1
         self._set_s = self._time_s()
         if self._order.setting is None:
             self._actuator.disable("no setting is held")
@@ -345,15 +359,18 @@ class Profiler:
                 raise error
 
     def _counts(self) -> tuple[Count, ...] | None:
-        """Return the counters as they moved last, where that was seen just now; None where one does not answer."""
-        now_s = self._time_s()
-        if self._moved is None or self._polled_s is None or now_s is None or now_s - self._polled_s > FRESH_S:
-            return self._count_all()
-        return self._moved
-
-    def _count_all(self) -> tuple[Count, ...] | None:
+        """Return the counters, at the moments at which they moved where they are polled; None where one fails."""
         try:
-            return tuple(gpu.count() for gpu in self._gpus)
+            counts = self._count_all()
         except Exception as error:  # of a device or its driver; the next decision ends the profiling on all ranks
             self._warn(f"{error_text(error)}; profiling ends here")
             return None
+        readings = self._counters.readings if self._is_polled else ()
+        return tuple(Count(one.exact_s, one.energy_j or 0.0) for one in readings) or counts
+
+    def _count_all(self) -> tuple[Count, ...]:
+        """Poll the counters; where that is done often, each move is a reading for the account."""
+        counts = self._counters.poll()
+        if self._is_polled and self._counters.moved:
+            self._tally.read(self._counters.readings, window=self._default_window)
+        return counts

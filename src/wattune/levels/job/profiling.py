@@ -58,7 +58,7 @@ MEASURE = Until(least_steps=4, most_s=15.0, precision=0.01)
 """In intervals, up to a relative standard error of time and energy; one iteration that takes longer is a window."""
 
 
-REFERENCE = Until(least_steps=4, most_s=10.0, precision=0.004)
+REFERENCE = Until(least_steps=4, most_s=10.0, precision=0.003)
 FINE_S, FINE_INTERVAL_S = 0.02, 0.5
 """Of counters that are as exact as this, shorter intervals are exact enough."""
 
@@ -77,6 +77,9 @@ class Windows:
     again: bool = False
     """Whether that is measured again where a lower one was faster, and after the search: a program may be slow in its
     first minute, while it compiles and fills caches."""
+    compares: bool = False
+    """Whether a run that holds what an earlier one found measures the highest setting too, which its saving is compared
+    with."""
 
     @property
     def shortest_interval_s(self) -> float:
@@ -84,6 +87,8 @@ class Windows:
         return max(self.interval_s, 10 * self.counter_period_s)
 
 
+LONG_RUN_S = 600.0
+"""In a run that lasts as long, the few seconds of a window at the highest setting cost less than a thousandth of it."""
 _SHORT_RUN_S = 120.0
 """Runs that last longer than this have time for windows of full length."""
 
@@ -97,7 +102,7 @@ def windows_for(run_s: float | None, *, counter_period_s: float) -> Windows:
     if counter_period_s <= FINE_S:
         usual = replace(usual, interval_s=FINE_INTERVAL_S, reference=REFERENCE, again=True)
     if run_s is None or run_s >= _SHORT_RUN_S:
-        return usual
+        return replace(usual, compares=usual.again and run_s is not None and run_s >= LONG_RUN_S)
     least = Until(least_steps=2, most_s=max(run_s / 8, 2 * usual.shortest_interval_s), precision=0.01)
     interval_s = min(max(run_s / _SHORT_RUN_S, 0.1), usual.interval_s)
     return replace(usual, interval_s=interval_s, measure=least, reference=least, again=False)
@@ -152,6 +157,8 @@ class ProfilingProgress:
     """How often the program became faster, so that earlier windows were dropped."""
     again: bool = False
     """True where an earlier profile is valid and gets extra windows; the first one is then at its best setting."""
+    then: ProfileHeld | None = None
+    """What is held once the highest setting was measured for a comparison alone."""
 
     @property
     def setting(self) -> Setting | None:
@@ -225,6 +232,8 @@ class SettingProfiling:
         setting = progress.setting
         if setting is None:
             return progress
+        if progress.then is not None:
+            return replace(progress, state=progress.then, then=None, refused=progress.refused | {setting})
         # Where the earlier best itself is refused there is nothing to compare with: the search begins afresh.
         again = progress.again and bool(progress.windows)
         after = replace(progress, refused=progress.refused | {setting}, again=again)
@@ -265,7 +274,14 @@ class SettingProfiling:
             return self._next(progress)
         if self.extra_windows and self.search.propose(self._allowed(progress), self.cached) is not None:
             return replace(progress, state=Settling(best.choice, _SINCE_NOW), again=True)
-        return replace(progress, state=ProfileHeld(best.choice))
+        return self._compared(progress, ProfileHeld(best.choice))
+
+    def _compared(self, progress: ProfilingProgress, held: ProfileHeld) -> ProfilingProgress:
+        """Hold a setting of an earlier profile, after a window at the highest one where that is worth it."""
+        highest = max(self._allowed(progress), default=None)
+        if not self.windows.compares or highest is None or highest == held.choice:
+            return replace(progress, state=held)
+        return replace(progress, state=Settling(highest, _SINCE_NOW), then=held)
 
     def _measured(
         self, progress: ProfilingProgress, choice: Setting, window: IntervalWindow, interval: Interval
@@ -274,9 +290,11 @@ class SettingProfiling:
         cost = window_cost(intervals, self.windows.counter_period_s)
         time_s = sum(each.time_s for each in intervals)
         is_first = choice == self.candidates[-1] and all(trial.choice != choice for trial in progress.windows)
-        until = self.windows.reference if is_first else self.windows.measure
+        until = self.windows.reference if is_first or progress.then is not None else self.windows.measure
         if not until.is_over(time_s=time_s, steps=len(intervals), error=standard_error(cost)):
             return replace(progress, state=Measuring(choice, replace(window, intervals=intervals)))
+        if progress.then is not None:
+            return replace(progress, state=progress.then, then=None)
         after = replace(progress, windows=(*progress.windows, Trial(choice, cost)))
         return self._held(after) if len(after.windows) >= self.most_windows else self._next(after)
 

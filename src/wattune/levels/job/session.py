@@ -38,6 +38,9 @@ from wattune.process.step_file import UNFOLLOWED
 LEVEL_DISTANCE = 0.05
 """Relative difference between the time of an epoch and its profile at which the profile is updated."""
 
+IDLE_S = 0.5
+"""Between two polls of a run that is over."""
+
 _NOTHING = Measurement(0.0, 0.0)
 _OUTCOMES = tuple(Outcome)
 B = TypeVar("B")
@@ -235,6 +238,11 @@ class RecurringRun:
         if self._profiler is not None and self.verdict is None and self._polled_s is not None:
             self._profiler.poll()
 
+    @property
+    def wait_s(self) -> float:
+        """Seconds until `poll` is to be called again."""
+        return IDLE_S if self._profiler is None or self.verdict is not None else self._profiler.wait_s
+
     def report(self, metric: float | None) -> bool:
         """End an epoch with its metric, and return whether to go on.
 
@@ -307,6 +315,7 @@ class RecurringRun:
             warn=self._warn,
             synchronise=self._synchronise,
             needs_steps=self.following.needs_steps is not None,
+            is_polled=self._polled_s is not None,
         )
         self._begin_epoch(self._profiler)
         if self._ranks.rank == 0:

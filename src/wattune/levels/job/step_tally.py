@@ -1,8 +1,9 @@
 """Time and energy of the steps of a run: from step to step, without the start, pauses between steps, and the end.
 
-A read of the energy counters stands beside the end of a step. Between two reads the steps took the time from end to
-end, at the mean power between the counts, whose own times may differ from those of the steps. A counter with a period
-of τ seconds is off by up to τ·P at both ends of a segment without a pause: a standard error of τ·P/√6.
+The energy counters are read when they move, or with a known age (`control.counter_edges`), and the steps by then are
+counted with the part of the one under way. A reading counts once a step has ended after it, so that none lies in a
+pause. Windows at the default setting are those of `wattune run`: the step time by the scatter of steps, the power by
+its variation and the moments at which the counters moved at both ends.
 """
 
 from __future__ import annotations
@@ -10,24 +11,27 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from math import hypot, sqrt
+from math import hypot, inf
 from statistics import median
 
-from wattune.control.step_time import STALL
+from wattune.control.state import as_one, between
+from wattune.control.step_time import STALL, StepMarks
+from wattune.control.window_totals import Tally
 from wattune.core.job import StepAccount
 from wattune.core.measurement import SIGMAS_95, Measurement
-from wattune.core.reading import Count
-from wattune.levels.job.profiling import Interval, window_cost
-from wattune.response.evidence import LEAST_ERROR, USUAL_ERROR
+from wattune.core.reading import Count, CountedReading
+from wattune.core.setting import DRIVER_DEFAULT
 from wattune.response.statistics import weighted_mean
 
-INTERVAL_S = 1.0
-"""Least length of an interval at the default, whose scatter shows the error of its mean."""
-MOST_INTERVALS = 128
-"""Of more intervals, two become one."""
 _LATEST, _FEWEST = 64, 4
 _MOST_LONG = 0.2
 """Share of the latest gaps between steps: where more of them are long, they are of the program's work and no pauses."""
+LEAST_ERROR = 0.0005
+"""Least relative standard error of a cost: counters and programs drift."""
+UNSURE = 0.02
+"""Relative error of the time of a step in a window of too few steps to show their scatter."""
+
+_NONE_YET = Measurement(0.0, 0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,7 +90,7 @@ def pooled_cost(each: Sequence[Measurement]) -> Measurement:
 
 
 def _sd(value: float, half_width: float | None) -> float:
-    own = USUAL_ERROR * value if half_width is None else half_width / SIGMAS_95
+    own = (UNSURE * value if half_width is None else half_width) / SIGMAS_95
     return max(hypot(own, LEAST_ERROR * value), 1e-12)
 
 
@@ -111,95 +115,140 @@ class Pauses:
         return gap_s > long_s and sum(one > long_s for one in gaps_s) <= _MOST_LONG * len(gaps_s)
 
 
+@dataclass(frozen=True, slots=True)
+class _Unplaced:
+    """Readings of all GPUs at about one moment, after which no step has ended yet."""
+
+    each: tuple[CountedReading, ...]
+    window: int | None
+
+    @property
+    def first_s(self) -> float:
+        return min(one.exact_s for one in self.each)
+
+    @property
+    def last_s(self) -> float:
+        return max(one.exact_s for one in self.each)
+
+
 class StepTally:
     """The account of a run so far, for the GPUs of this process."""
 
-    def __init__(self, *, counter_period_s: float, interval_s: float = INTERVAL_S) -> None:
-        self._period_s, self._interval_s = counter_period_s, interval_s
-        self._count, self._cost = 0, Measurement(0.0, 0.0, 0.0, 0.0)
-        self._from: CounterRead | None = None
-        self._to: CounterRead | None = None
-        self._default_from: CounterRead | None = None
-        self._joined = False
-        self._default: list[Interval] = []
+    def __init__(self, gpus: int) -> None:
+        self._gpus, self._marks = gpus, StepMarks()
+        self._unplaced: deque[_Unplaced] = deque(maxlen=_LATEST)
+        self._since_s = inf
+        """The end of the first step since the last pause."""
+        self._count, self._cost = 0.0, _NONE_YET
+        """Of all segments between pauses but the present one."""
+        self._first: CountedReading | None = None
+        self._last: CountedReading | None = None
+        self._default: Tally | None = None
+        self._number: int | None = None
+        """That of the present window at the default."""
+        self._windows: list[tuple[float, Measurement]] = []
+        """Steps, and the cost of a step, of the windows at the default that have ended."""
 
-    @property
-    def latest_s(self) -> float | None:
-        """When the last step that was read ended; None after a pause."""
-        return None if self._to is None else self._to.ended_s
+    def begin(self, time_s: float) -> None:
+        """Note when the first step begins, where that is known."""
+        self._marks.add(time_s, 0)
+        self._since_s = time_s
 
-    def read(self, read: CounterRead, *, is_default: bool) -> None:
-        """Add the steps since the last read; `is_default` where the default setting has settled by now."""
-        if read.counts is None:
-            self.pause()
-            return
-        self._from, self._to = self._from or read, read
-        if not is_default:
-            return
-        if self._default_from is None:
-            self._default_from, self._joined = read, False
-        elif read.ended_s - self._default_from.ended_s >= self._interval_s:
-            self._add_default(self._default_from, read)
+    def step(self, ended_s: float, count: int) -> None:
+        """Add steps, the last of which ended at this time."""
+        self._marks.add(ended_s, count)
+        self._since_s = min(self._since_s, ended_s)
+        self._place()
+
+    def read(self, each: tuple[CountedReading, ...], *, window: int | None) -> None:
+        """Add a reading of each GPU; `window` is the number of a window at the default that has settled by now."""
+        if each and self._since_s < inf:
+            self._unplaced.append(_Unplaced(each, window))
+            self._place()
+
+    def pause(self) -> None:
+        """Note that what follows the last step is a pause, until the end of the next one."""
+        if self._first is not None and self._last is not None:
+            more, cost = _between(self._first, self._last, self._gpus)
+            self._count, self._cost = self._count + more, self._cost + cost
+        self._end_window()
+        self._unplaced.clear()
+        self._first = self._last = None
+        self._since_s = inf
 
     def begin_again(self) -> None:
         """Forget the steps until the last window at the default: the program had not got going before."""
-        windows = _windows(self._default)
-        self._default = list(windows[-1]) if windows else []
-        kept = self._default
-        cost = Measurement(sum(one.time_s for one in kept), sum(one.energy_j for one in kept), 0.0, 0.0)
-        self._count, self._cost, self._from = sum(one.steps for one in kept), cost, self._to
-
-    def change(self) -> None:
-        """Note that another setting is held from now on."""
-        self._default_from = None
-
-    def pause(self) -> None:
-        """Note that the next read is not to be compared with the last one."""
-        if self._from is not None and self._to is not None and self._to.steps > self._from.steps:
-            self._count, self._cost = self._with_open()
-        self._from = self._to = self._default_from = None
+        if self._default is not None and isinstance(self._default.first, CountedReading):
+            self._windows, self._first = [], self._default.first
+        else:
+            self._windows, self._first = self._windows[-1:], self._last
+        self._count = sum(steps for steps, _ in self._windows)
+        self._cost = sum((replace(each / (1 / steps)) for steps, each in self._windows), _NONE_YET)
 
     def account(self, total: int, *, unit: str = "step") -> StepAccount:
         """Return the account of the steps until now, of which there were so many."""
-        count, cost = self._with_open()
-        steps = sum(interval.steps for interval in self._default)
-        account = StepAccount(total=total, count=count, cost=cost, unit=unit)
+        exact, cost = self._count, self._cost
+        if self._first is not None and self._last is not None:
+            more, open_cost = _between(self._first, self._last, self._gpus)
+            exact, cost = exact + more, cost + open_cost
+        count = round(exact)
+        if not count:
+            return StepAccount(total=total, unit=unit)
+        account = StepAccount(total=total, count=count, cost=cost / (exact / count), unit=unit)
+        windows = [*self._windows, *self._present_window()]
+        steps = round(sum(one for one, _ in windows))
         if not steps:
             return account
-        each = pooled_cost([window_cost(window, self._period_s) for window in _windows(self._default)])
+        each = pooled_cost([each for _, each in windows])
         return replace(account, default_count=steps, default_cost=each / (1 / steps))
 
-    def _with_open(self) -> tuple[int, Measurement]:
-        if self._from is None or self._to is None:
-            return self._count, self._cost
-        cost = cost_between(self._from, self._to)
-        if cost is None or not cost.energy_j:
-            return self._count, self._cost
-        error_j = SIGMAS_95 * self._period_s * cost.power_w / sqrt(6)
-        known = Measurement(cost.time_s, cost.energy_j, 0.0, error_j)
-        return self._count + self._to.steps - self._from.steps, self._cost + known
+    def _place(self) -> None:
+        """Add the readings before the end of the last step."""
+        while self._unplaced and self._unplaced[0].last_s <= self._marks.ended_s:
+            one = self._unplaced.popleft()
+            reading = as_one(one.each)
+            steps = self._marks.steps_at(reading.exact_s)
+            if one.first_s >= self._since_s and steps is not None and isinstance(reading, CountedReading):
+                self._add(replace(reading, steps=steps), one.window)
 
-    def _add_default(self, before: CounterRead, after: CounterRead) -> None:
-        cost, steps = cost_between(before, after), after.steps - before.steps
-        if cost is not None and cost.energy_j > 0 and steps:
-            self._default.append(Interval(steps, cost.time_s, cost.energy_j, self._joined))
-        self._default_from, self._joined = after, True
-        if len(self._default) > MOST_INTERVALS:
-            self._default = [_both(*pair) for pair in zip(self._default[::2], self._default[1::2], strict=False)]
-            self._interval_s *= 2
+    def _add(self, reading: CountedReading, window: int | None) -> None:
+        if self._last is not None and (reading.energy_j or 0.0) < (self._last.energy_j or 0.0):
+            since_s = self._since_s
+            self.pause()  # the counter was set back
+            self._since_s = since_s
+        self._first, self._last = self._first or reading, reading
+        if window != self._number:
+            self._end_window()
+        self._number = window
+        if window is None:
+            return
+        if self._default is None:
+            self._default = Tally.begun(reading, step_s=self._marks.usual_s)
+        else:
+            self._default = self._default.add(reading, DRIVER_DEFAULT)
+
+    def _end_window(self) -> None:
+        self._windows += self._present_window()
+        self._default = None
+
+    def _present_window(self) -> tuple[tuple[float, Measurement], ...]:
+        """Return the steps and the cost of a step in the present window at the default; nothing where it shows none."""
+        window = self._default
+        if window is None or window.last is None:
+            return ()
+        steps, cost = (window.last.steps or 0.0) - (window.first.steps or 0.0), window.cost
+        if steps <= 0 or not cost.time_s or not cost.energy_j:
+            return ()
+        step_time = self._marks.between(window.first.exact_s, window.last.exact_s)
+        share = UNSURE if step_time is None or step_time.relative_error is None else step_time.relative_error
+        energy_share = hypot(share, (cost.energy_error_j or 0.0) / cost.energy_j)
+        time_s, energy_j = cost.time_s / steps, self._gpus * cost.energy_j / steps
+        return ((steps, Measurement(time_s, energy_j, share * time_s, energy_share * energy_j)),)
 
 
-def _windows(intervals: Sequence[Interval]) -> list[tuple[Interval, ...]]:
-    """Split intervals where one does not follow directly on the last."""
-    starts = [place for place, one in enumerate(intervals) if not place or not one.joined]
-    ends = (*starts[1:], len(intervals))
-    return [tuple(intervals[start:end]) for start, end in zip(starts, ends, strict=True)]
-
-
-def _both(first: Interval, second: Interval) -> Interval:
-    steps, time_s, energy_j = (
-        first.steps + second.steps,
-        first.time_s + second.time_s,
-        first.energy_j + second.energy_j,
-    )
-    return Interval(steps, time_s, energy_j, first.joined and second.joined)
+def _between(first: CountedReading, last: CountedReading, gpus: int) -> tuple[float, Measurement]:
+    """Return the steps between two readings, and their cost: an error of the moment of a move is one of the energy."""
+    mean = between(first, last)
+    error_j = gpus * mean.power_w * hypot(first.exact_error_s, last.exact_error_s)
+    steps = (last.steps or 0.0) - (first.steps or 0.0)
+    return steps, Measurement(mean.time_s, gpus * mean.energy_j, 0.0, error_j)

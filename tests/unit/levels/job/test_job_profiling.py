@@ -24,6 +24,7 @@ from wattune.levels.job.profiling import (
     Windows,
     standard_error,
     window_cost,
+    windows_for,
 )
 from wattune.response.setting_search import SettingSearch
 
@@ -167,6 +168,22 @@ def test_an_earlier_profile_is_checked_by_one_epoch():
 
 LONGER = Interval(1, 115.0, 115.0 * 191.0)
 """An epoch at the best limit; the data have grown a little."""
+
+
+def test_a_long_run_measures_the_default_again_before_it_holds_what_it_knows():
+    profiling = policy(cached=CACHED, windows=replace(Windows(), compares=True))
+    state = profiling.step(profiling.start(), LONGER)
+    assert state.setting == LIMITS[-1]
+    states = played(profiling, state)
+    assert {one.setting for one in states[:-1]} == {LIMITS[-1]}
+    assert states[-1] == ProfilingProgress(ProfileHeld(LIMITS[1]))
+    assert profiling.refused(state) == replace(states[-1], refused=frozenset({LIMITS[-1]}))
+
+
+@pytest.mark.parametrize(("run_s", "compares"), [(None, False), (300.0, False), (900.0, True)])
+def test_the_default_is_measured_again_where_that_is_a_thousandth_of_a_run(run_s, compares):
+    assert windows_for(run_s, counter_period_s=0.02).compares == compares
+    assert not windows_for(run_s, counter_period_s=0.1).compares
 
 
 def test_a_valid_earlier_profile_gets_extra_windows_where_they_pay():

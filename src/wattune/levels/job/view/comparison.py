@@ -13,7 +13,7 @@ All errors are half-widths of 95 % intervals. That of u and that of the mean n a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from math import hypot
@@ -136,10 +136,16 @@ class _Recurrence:
     replaced: tuple[Measurement, ...]
 
 
+def by_recurrence(runs: Iterable[JobRun]) -> Iterator[tuple[int, tuple[JobRun, ...]]]:
+    """Yield the number of each recurrence and its runs, both oldest first."""
+    for number, own in groupby(sorted(runs, key=lambda run: (run.recurrence, run.order)), lambda run: run.recurrence):
+        yield number, tuple(own)
+
+
 def _recurrences(runs: Sequence[JobRun]) -> list[_Recurrence]:
     """Return the recurrences that reached the target, where the steps of that run were counted."""
     found = []
-    for _, own in groupby(sorted(runs, key=lambda run: (run.recurrence, run.order)), key=lambda run: run.recurrence):
+    for _, own in by_recurrence(runs):
         counted = [run for run in own if run.outcome not in _NOT_COUNTED]
         if not counted:
             continue

@@ -5,16 +5,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from itertools import groupby
 
 from wattune.core.job import JobRun, Outcome
 from wattune.core.measurement import Measurement
 from wattune.core.tariff import Tariff
 from wattune.levels.job.policies import EpochsBand
 from wattune.levels.job.view.charts import count_axis, epochs_chart, job_frontier_chart, run_tip, size_axis, value_axis
-from wattune.levels.job.view.comparison_words import comparison_words, share_words
+from wattune.levels.job.view.comparison import by_recurrence
 from wattune.levels.job.view.cost_map import CostMap, MapRow
-from wattune.levels.job.view.view_model import ENDS, JobView, amount, counted_in, gpu_label, job_map
+from wattune.levels.job.view.view_model import (
+    ENDS,
+    JobView,
+    amount,
+    comparison_words,
+    counted_in,
+    gpu_label,
+    job_map,
+    share_words,
+)
 from wattune.physics.catalog import trust_of
 from wattune.render.chart import Chart, Mark, Point, ReferenceLine, Series, Shape, Tone
 from wattune.render.page import Figure, Figures, LargeChart, Page, Prose, Section, Table, render_page
@@ -59,9 +67,7 @@ class Recurrence:
 def recurrences(view: JobView) -> tuple[Recurrence, ...]:
     """Return the recurrences on this GPU model that have ended and have a cost, oldest first."""
     found = []
-    ordered = sorted(view.here, key=lambda run: (run.recurrence, run.order))
-    for recurrence, own in groupby(ordered, key=lambda run: run.recurrence):
-        runs = tuple(own)
+    for recurrence, runs in by_recurrence(view.here):
         costs = [run.cost for run in runs if run.cost is not None]
         if costs and all(run.outcome is not Outcome.RUNNING for run in runs):
             whole = Measurement(sum(cost.time_s for cost in costs), sum(cost.energy_j for cost in costs))

@@ -24,7 +24,7 @@ from wattune.levels.job.policies import EpochsBand, JobPolicy
 from wattune.levels.job.profile import held_setting
 from wattune.levels.job.view.comparison import JobComparison, Share, compare
 from wattune.levels.job.view.cost_map import CostMap, cost_map
-from wattune.render.quantity import counted, number, quantity
+from wattune.render.quantity import UNKNOWN, counted, number, percent, quantity
 
 FAILED = (Outcome.MISSED, Outcome.STOPPED)
 OUT_OF_MEMORY = "out of memory"
@@ -354,3 +354,25 @@ def gpu_label(gpu: JobGpu) -> str:
     """Return the count and model of the GPUs, and whether they are simulated."""
     several = f"{gpu.count} × " if gpu.count > 1 else ""
     return f"{several}{gpu.name}" + (" (simulated)" if gpu.simulated else "")
+
+
+def share_words(share: Share | None) -> str:
+    """Format a share with its error, such as `−12.1 ± 0.6 %`."""
+    if share is None:
+        return UNKNOWN
+    places = 2 if share.error_percent < 0.1 else 1
+    number = percent(share.percent, places=places).removesuffix("%").rstrip()
+    return f"{number} ± {share.error_percent:.{places}f} %"
+
+
+def comparison_words(view: JobView) -> str:
+    """Return one sentence: what was saved, or why that is unknown."""
+    found = view.comparison
+    if isinstance(found, str):
+        return f"saving unknown: {found}"
+    what, _ = counted_in(view.job.objective)
+    of = f"of {counted(found.recurrences, 'recurrence')}"
+    shares = [f"time {share_words(view.time_share)}", f"energy {share_words(view.energy_share)}"]
+    if what not in ("energy", "time"):
+        shares.append(f"{what} {share_words(view.objective_share)}")
+    return f"the {found.unit}s {of}, learning included, against the same work by default: {', '.join(shares)}"
