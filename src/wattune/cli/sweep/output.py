@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from rich.table import Table
 from rich.text import Text
@@ -108,22 +108,28 @@ def _changes(row: FrontierRow[Setting]) -> dict[str, float | None]:
     }
 
 
-def frontier_table(swept: Swept) -> Table:
-    """Return the frontier and the reference, fastest first, with the signs that the plot uses."""
+def frontier_table(swept: Swept, *, width: int) -> Table:
+    """Return the frontier and the reference, fastest first, with the signs that the plot uses; without powers where
+    they do not fit."""
     view = swept.view
     signs = _signs(view)
     shown = sorted((row for row in view.rows if row.on_frontier or row.names), key=lambda row: row.trial.cost.time_s)
     cells = [(signs.get(row.trial.choice, ""), *_cells(row)) for row in shown]
-    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, 2, 0, 0))
-    for column, head in enumerate(_HEAD[:-1]):
-        wide = max(len(row[column]) for row in (_HEAD, *cells))
-        table.add_column(head, justify="left" if column < 2 else "right", no_wrap=True, min_width=wide)
-    table.add_column(_HEAD[-1])
+    wide = [max(map(len, column)) for column in zip(_HEAD, *cells, strict=True)]
+    longest_name = max(len(word) for row in cells for word in ("", *row[-1].split()))
+    fits = sum(wide[:-1]) + _GAP * len(wide) + longest_name <= width
+    columns = [column for column in range(len(_HEAD)) if fits or column != _POWER]
+    table = Table(box=None, pad_edge=False, header_style="dim", padding=(0, _GAP, 0, 0))
+    for column in columns[:-1]:
+        side: Literal["left", "right"] = "left" if column < 2 else "right"
+        table.add_column(_HEAD[column], justify=side, no_wrap=True, min_width=wide[column])
+    table.add_column(_HEAD[-1], overflow="fold")
     for row, texts in zip(shown, cells, strict=True):
-        table.add_row(*texts, style="bold" if row.names else None)
+        table.add_row(*(texts[column] for column in columns), style="bold" if row.names else None)
     return table
 
 
+_GAP, _POWER = 2, 4
 _HEAD = ("", "setting", "time", "energy", "power", "Δ time", "Δ energy", "")
 
 
@@ -297,7 +303,7 @@ def show(swept: Swept, tariff: Tariff, files: dict[str, Path | None]) -> None:
     out.print(Text.assemble((swept.title, "bold"), " on ", (swept.spec.label, "bold"), f", per {swept.per}:"))
     for line in trust_lines(swept.spec.simulated, swept.spec.name):
         out.print(line, markup=False, soft_wrap=True, style="dim")
-    out.print(frontier_table(swept))
+    out.print(frontier_table(swept, width=out.width))
     out.print()
     out.print(frontier_picture(swept, width=min(out.width, 100), height=16))
     label = " (simulated)" if swept.spec.simulated else ""
