@@ -176,9 +176,13 @@ def judge(ours: Sequence[int], found: int | None, now: int | None) -> str:
     return UNDO if now in ours else FOREIGN
 
 
+ROUNDED_MHZ = 7
+"""Drivers round a clock to one of theirs, which lie 15 MHz apart on most GPUs."""
+
+
 def judge_lock(ours: Sequence[int], now_mhz: int | None) -> str:
     """Decide about a lock, which cannot be read, from the clock: above our lock, our lock does not hold any more.
 
     A lower clock has many reasons (idle, power limit, heat), so that it is undone.
     """
-    return FOREIGN if now_mhz is not None and now_mhz > max(ours) else UNDO
+    return FOREIGN if now_mhz is not None and now_mhz > max(ours) + ROUNDED_MHZ else UNDO

@@ -173,6 +173,7 @@ def test_the_rule_by_which_knobs_are_undone():
     assert judge((150,), 300, 300) == "done"
     assert judge((150,), 300, None) == "undo"
     assert judge_lock((900, 1005), 1005) == "undo"
+    assert judge_lock((900, 1005), 1006) == "undo"  # rounded by the driver
     assert judge_lock((900, 1005), 210) == "undo"
     assert judge_lock((900, 1005), None) == "undo"
     assert judge_lock((900, 1005), 1410) == "foreign"
