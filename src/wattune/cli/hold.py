@@ -56,7 +56,7 @@ def command(
     """
     from wattune.cli.counted_program import CountedCommand
     from wattune.cli.measure import document, keep, show
-    from wattune.cli.measured_program import Measuring, measure_program, measure_until_signal
+    from wattune.cli.measured_program import CommandMeter, measure_program, measure_until_signal
     from wattune.core.codec import to_json
     from wattune.core.setting import parse_setting
     from wattune.workloads.catalog import make_workload
@@ -65,7 +65,7 @@ def command(
     tariff = config.tariff
     if command_line:
         starting.check(command_line)
-    measuring = Measuring(
+    measuring = CommandMeter(
         devices=devices,
         workload=load,
         interval_s=INTERVAL_S,

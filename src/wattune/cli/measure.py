@@ -93,14 +93,14 @@ def command(
     Without an NVIDIA driver a simulated GPU plays --workload while the command runs, and every figure is marked so.
     """
     from wattune.cli.counted_program import CountedCommand
-    from wattune.cli.measured_program import Measuring, measure_program
+    from wattune.cli.measured_program import CommandMeter, measure_program
     from wattune.workloads.catalog import make_workload
 
     config = load_config()
     tariff = config.tariff
     check_writable(trace_file)
     starting.check(command_line)
-    measuring = Measuring(devices=devices, workload=make_workload(workload), interval_s=interval_s)
+    measuring = CommandMeter(devices=devices, workload=make_workload(workload), interval_s=interval_s)
     outcome = measure_program(CountedCommand.of(command_line, starting, to_stderr=as_json), measuring)
     try:
         if as_json:

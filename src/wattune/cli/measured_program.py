@@ -85,7 +85,7 @@ class MeasuredCommand:
 
 
 @dataclass(slots=True, kw_only=True)
-class Measuring:
+class CommandMeter:
     """GPUs that are measured once they are open, and hold a setting if one is given."""
 
     devices: tuple[str, ...]
@@ -162,7 +162,7 @@ class Measuring:
         )
 
 
-def measure_program(command: CountedCommand, measuring: Measuring) -> MeasuredCommand:
+def measure_program(command: CountedCommand, measuring: CommandMeter) -> MeasuredCommand:
     """Run a command and measure it from when its GPUs are open; it starts without them where a driver is slow."""
     started_at = datetime.now(UTC)
     done = "measured" if measuring.setting is None else "held or measured"
@@ -192,7 +192,7 @@ def measure_program(command: CountedCommand, measuring: Measuring) -> MeasuredCo
     return MeasuredCommand(exit_code=run.end.exit_code, started_at=started_at, unmeasured=f"nothing was {done}: {why}")
 
 
-def measure_until_signal(measuring: Measuring) -> MeasuredCommand:
+def measure_until_signal(measuring: CommandMeter) -> MeasuredCommand:
     """Measure GPUs until Ctrl-C, or until another signal, whose exit code is 128 + n."""
     with measuring.opened() as gpus:
         measuring.begin(gpus)

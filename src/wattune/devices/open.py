@@ -1,8 +1,7 @@
 """Opening GPUs by name, and restoring them.
 
 Names: `auto` (every visible NVIDIA GPU, or a simulated A100 where no NVIDIA driver is installed), `nvml` (every visible
-one), `nvml:0` (as CUDA counts) or `nvml:GPU-…`, `sim:a100`, `sim:./my-a100.toml`, `table:sweep.csv`,
-`replay:run.jsonl`.
+one), `nvml:0` (as CUDA counts) or `nvml:GPU-…`, `sim:a100`, `sim:./my-a100.toml`, `table:sweep.csv`.
 """
 
 from __future__ import annotations

@@ -54,18 +54,6 @@ class Unreadable:
 AnyReport = Report | StepReport | PhaseReport | NoMemory | Unreadable
 
 
-@dataclass(frozen=True, slots=True)
-class Answer:
-    """Answer to a report: whether the program should end, and within what time."""
-
-    stop: bool = False
-    within_s: float = 0.0
-    """Seconds to end by itself."""
-
-
-Answerer = Callable[[AnyReport], Answer]
-
-
 def finite(value: float) -> float | None:
     """Return the value, or None where it is not finite."""
     return value if isfinite(value) else None

@@ -27,7 +27,7 @@ from wattune.store.records import FullRun, Run, RunExists, RunGpu
 from wattune.store.worker import WAIT_S, StoreWorker
 
 if TYPE_CHECKING:
-    from wattune.store.spool import Entry
+    from wattune.store.spool import SpooledRun
     from wattune.store.sql_store import Store
 
 TEMPORARY = ("/tmp", "/var/tmp", "/dev/shm")
@@ -118,7 +118,7 @@ def recover(store: Store, folders: Sequence[Path], *, meant_for: str | None) -> 
         for path in _listed(folder, problems):
             from wattune.store.spool import entries_of, remove
 
-            entries: list[Entry] = []
+            entries: list[SpooledRun] = []
             with _noted(path, problems):
                 entries = entries_of(path)
             new = [_import(store, entry, meant_for) for entry in entries]
@@ -145,7 +145,7 @@ def _noted(path: Path, problems: list[str]) -> Iterator[None]:
         problems.append(f"the runs of {path} are not imported: {_reason(error)}")
 
 
-def _import(store: Store, entry: Entry, meant_for: str | None) -> bool | None:
+def _import(store: Store, entry: SpooledRun, meant_for: str | None) -> bool | None:
     """Store a run, and return whether it was new to the store; None if it stays in the spool.
 
     It stays if it is meant for another store or cannot be read. The store has no use for another end of a run, or for

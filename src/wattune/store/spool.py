@@ -50,7 +50,7 @@ unsaved = sa.Table(
 
 
 @dataclass(frozen=True, slots=True)
-class Entry:
+class SpooledRun:
     """A run in a spool; None if it cannot be read."""
 
     key: str | bytes
@@ -74,7 +74,7 @@ def append(path: Path, run: FullRun | EndedRun, place: str | None) -> Path:
             return _write(folder, name, run, place)
 
 
-def entries_of(path: Path) -> list[Entry]:
+def entries_of(path: Path) -> list[SpooledRun]:
     """Return the runs in a spool; none where it is gone."""
     with _locked_spool(path) as spool:
         match spool:
@@ -91,7 +91,7 @@ def entries_of(path: Path) -> list[Entry]:
                 return [_entry_of_line(line) for line in spool]
 
 
-def remove(path: Path, entries: Sequence[Entry]) -> int:
+def remove(path: Path, entries: Sequence[SpooledRun]) -> int:
     """Remove runs from a spool, which goes with the last one, and return how many stay."""
     with _locked_spool(path) as spool, _opened(path.parent) as folder:
         if spool is None or folder is None:
@@ -176,14 +176,14 @@ def _insert(connection: sa.Connection, run: FullRun | EndedRun, place: str | Non
     end(connection, current, record, run.run, run.ended_at)
 
 
-def _entry(connection: sa.Connection, run_id: str, place: str | None, submitted: bool | None) -> Entry:
+def _entry(connection: sa.Connection, run_id: str, place: str | None, submitted: bool | None) -> SpooledRun:
     try:
         if submitted is not None:
-            return Entry(run_id, place, _ended_run(connection, run_id, submitted))
+            return SpooledRun(run_id, place, _ended_run(connection, run_id, submitted))
         (run,) = runs_in(connection, sa.select(schema.runs).where(schema.runs.c.id == run_id))
-        return Entry(run_id, place, full_run(connection, run))
+        return SpooledRun(run_id, place, full_run(connection, run))
     except Exception:  # a damaged file fails in any way
-        return Entry(run_id, place, None)
+        return SpooledRun(run_id, place, None)
 
 
 def _ended_run(connection: sa.Connection, run_id: str, submitted: bool) -> EndedRun:
@@ -241,12 +241,12 @@ def _locked(folder: Folder, name: str) -> Iterator[io.FileIO]:
 # files of earlier versions
 
 
-def _entry_of_line(line: bytes) -> Entry:
+def _entry_of_line(line: bytes) -> SpooledRun:
     try:
         document = json.loads(line)
-        return Entry(line, document["store"], _run_of_line(document))
+        return SpooledRun(line, document["store"], _run_of_line(document))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError, InputError):
-        return Entry(line, None, None)
+        return SpooledRun(line, None, None)
 
 
 _UNKNOWN = {"batch_size": 0, "gpu": {"name": "", "simulated": False, "max_power_w": 0.0}, "host": "", "pid": 0}

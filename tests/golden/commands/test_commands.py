@@ -211,6 +211,7 @@ def masked(text, case, folder):
     if not case.get("real"):
         return text
     text = re.sub(r"\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|\+\d\d:\d\d)?", "DATE", text)
+    text = re.sub(r"(?<![\w-])\d\d-\d\d( \d\d:\d\d)?(?![\w-])", "DATE", text)
     text = re.sub(r"(?<![\w-])(?=[a-f]*\d)[0-9a-f]{8}((-[0-9a-f]{4}){3}-[0-9a-f]{12})?(?![\w-])", "ID", text)
     text = re.sub(r"[▁▂▃▄▅▆▇█░▏▎▍▌▋▊▉⠀-⣿]+", "▇", text)
     text = re.sub(r"(?<![\w\[-])[-−+]?\d[\d.,:]*(?<![.,:])(e[-+]\d+)?", "#", text)
